@@ -27,7 +27,8 @@ import proplace as pp
 from changed_proofs import paths
 from oracles import random_box, random_case
 from proplace import verify
-from proplace.certification import Choice, Refusal, Space, certify, checker, proof
+from proplace.certification import Choice, Refusal, Space, certify, checker
+from proplace.certification import certificate as documents
 from support.problems import dense
 
 NODE = shutil.which("node")
@@ -392,15 +393,15 @@ def demands_around(case, rng):
 
 
 def _given_to(case):
-    networks = [proof.parameters(net) for net in case.networks]
-    return case.text, networks, [proof.parameters_of_shifts(one) for one in case.boxes]
+    networks = [documents.parameters(net) for net in case.networks]
+    return case.text, networks, [documents.parameters_of_shifts(one) for one in case.boxes]
 
 
 def _deltas(case, said):
     """The largest delta that is proved, and the doubles beside it."""
     if said.delta:
         return [*_around(min(x for pair in said.delta for x in pair)), 0.0, -1.0]
-    net = next(n for n in case.networks if proof.digest(n) == said.network)
+    net = next(n for n in case.networks if documents.digest(n) == said.network)
     box = next(b for b in case.boxes if b.digest == said.shifts)
     rooms = [
         min(Fraction(float(v)) - Fraction(float(a)), Fraction(float(b)) - Fraction(float(v)))

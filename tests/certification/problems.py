@@ -15,10 +15,11 @@ import numpy as np
 import exactly
 import proplace as pp
 from oracles import random_box, random_case
-from proplace.certification import InputBoxes, certify, checker, proof
+from proplace.certification import InputBoxes, certify, checker
+from proplace.certification import certificate as documents
 from proplace.certification.batched_bnb import Nodes
 from proplace.certification.bounds import Abstraction, chords, start_slopes
-from proplace.certification.certificates import Claims
+from proplace.certification.proofs import Claims
 from proplace.core.transforms import Fold
 
 KINDS = (
@@ -107,9 +108,9 @@ class Problem:
 
     def checked(self, facts, **demand):
         """Return the verdict of the checker on the fields of a certificate."""
-        named = None if self.given is None else proof.parameters_of_shifts(self.given)
+        named = None if self.given is None else documents.parameters_of_shifts(self.given)
         wanted = checker.Demand(**demand)
-        return checker.check(json.dumps(facts), proof.parameters(self.net), wanted, named)
+        return checker.check(json.dumps(facts), documents.parameters(self.net), wanted, named)
 
     def is_true(self, facts, rng):
         return exactly.is_true(self.net, facts, rng, self.given)
@@ -126,8 +127,8 @@ class Problem:
         return min(exactly.worst(self.net, x, delta, self.target) for x in corners)
 
     def claim(self, margin, verdict="robust"):
-        digest = proof.digest(self.net)
-        return proof.claim(
+        digest = documents.digest(self.net)
+        return documents.claim(
             digest, self.shifts, self.X[0], self.target, margin, verdict, box=self.ends()
         )
 
@@ -171,7 +172,7 @@ def random_proof(rng, problem, sizes=lambda rng, shape: 10.0 ** rng.integers(-20
             nodes = random_leaves(rng, [layer.shape[1] for layer in lower], sizes)
         enclosure = claims.enclosure(np.zeros(1, np.intp), lower, upper, tighten=tighten)
         values = [enclosure.bounds(c, nodes)[0].min() for c in claims.objectives]
-    tree = [{}] if nodes is None else proof.tree(nodes, [layer[0] for layer in lower])
+    tree = [{}] if nodes is None else documents.tree(nodes, [layer[0] for layer in lower])
     return problem.claim(float(min(values))) | {
         "tighten": tighten,
         "lower": [layer[0].tolist() for layer in lower],

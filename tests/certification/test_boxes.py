@@ -18,7 +18,7 @@ from oracles import (
     scale_of,
     size_of,
 )
-from proplace.certification.rounding import Enclosure
+from proplace.certification.enclosure import Enclosure
 
 
 def exact_least(net, shifts, x, target):

@@ -10,7 +10,8 @@ import pytest
 import proplace as pp
 from changed_proofs import mutants
 from oracles import random_box
-from proplace.certification import checker, proof
+from proplace.certification import certificate as documents
+from proplace.certification import checker
 from proplace.core.errors import CertificateError
 from proplace.core.transforms import Fold
 from support.errors import raises
@@ -57,9 +58,9 @@ def test_a_bundle_holds_for_all_of_its_sets(sets, bundle):
     assert len(verdict.parts) == len(sets)
     for (net, shifts), part in zip(sets, verdict.parts, strict=True):
         assert part.accepted
-        assert part.statement.network == proof.digest(net)
+        assert part.statement.network == documents.digest(net)
         assert part.statement.shifts == (shifts.digest if shifts.radii is None else None)
-        assert f"network {proof.digest(net)}: {part.reason}" in verdict.reason
+        assert f"network {documents.digest(net)}: {part.reason}" in verdict.reason
 
 
 def test_sets_without_a_proof_and_proofs_without_a_set_are_rejected(sets, bundle):
@@ -69,7 +70,7 @@ def test_sets_without_a_proof_and_proofs_without_a_set_are_rejected(sets, bundle
         assert fewer.check(rest).accepted
         assert not fewer.check(sets).accepted
         # What is left of the sets may still cover what a certificate speaks of.
-        spoken = proof.digest(sets[n][0]) in {proof.digest(net) for net, _ in rest} and (
+        spoken = documents.digest(sets[n][0]) in {documents.digest(net) for net, _ in rest} and (
             sets[n][1].radii is not None or sets[n][1].digest in {s.digest for _, s in rest}
         )
         assert bundle.check(rest).accepted == spoken
@@ -136,8 +137,8 @@ def test_a_bundle_is_a_value_and_a_file(bundle, sets, tmp_path):
 def given(sets):
     boxes = {box.digest: box for _, box in sets if box.radii is None}
     return (
-        [proof.parameters(net) for net, _ in sets],
-        [proof.parameters_of_shifts(box) for box in boxes.values()],
+        [documents.parameters(net) for net, _ in sets],
+        [documents.parameters_of_shifts(box) for box in boxes.values()],
     )
 
 
@@ -152,7 +153,7 @@ def test_a_changed_bundle_is_rejected_or_says_the_same(sets):
         if verdict.accepted:
             assert path[0] == "certificates"
             named = {(p.statement.network, p.statement.shifts) for p in verdict.parts}
-            assert named == {(proof.digest(net), box.digest) for net, box in pairs}
+            assert named == {(documents.digest(net), box.digest) for net, box in pairs}
             for part, one in zip(verdict.parts, mutant["certificates"], strict=True):
                 assert part.statement.input == verdict.parts[0].statement.input
                 net, box = next(p for p in pairs if p[1].digest == one["shifts"])

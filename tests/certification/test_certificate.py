@@ -28,17 +28,17 @@ from proplace.certification import (
     Evidence,
     InputBoxes,
     PointRobustness,
-    api,
     batched_bnb,
-    certificates,
     checker,
-    proof,
-    rounding,
+    enclosure,
+    proofs,
+    robustness,
 )
+from proplace.certification import certificate as documents
 from proplace.certification.bounds import Abstraction, chords, start_slopes
-from proplace.certification.dual_bounds import DualBounds
+from proplace.certification.enclosure import Enclosure
 from proplace.certification.engine import Rows, traced_least_values
-from proplace.certification.rounding import Enclosure
+from proplace.certification.node_program import DualBounds
 from proplace.core.errors import CertificateError
 from support.problems import dense
 
@@ -65,7 +65,7 @@ def test_every_verdict_has_a_certificate_that_is_accepted(hidden, kind):
         for i, certificate in enumerate(report.certificates):
             facts, ends = certificate.facts, problem.ends(i)
             assert facts["format"] == FORMATS[kind.split()[0]]
-            assert facts["network"] == proof.digest(problem.net)
+            assert facts["network"] == documents.digest(problem.net)
             assert facts["input"] == problem.X[i].tolist()
             assert facts.get("shifts") == (problem.given and problem.given.digest)
             assert ("delta" in facts) == (problem.given is None)
@@ -168,7 +168,7 @@ def test_ties_are_exact(hidden, kind):
         shifted = pp.worst_case(problem.net, problem.X[0], problem.shifts, problem.target).network
         for margin in (below, worst, above):
             assert problem.checked(problem.linear_proof(margin)).accepted == (margin <= worst)
-            fields = {"shifted": proof.shifted_fields(shifted)}
+            fields = {"shifted": documents.shifted_fields(shifted)}
             facts = problem.claim(margin, "not robust") | fields
             assert problem.checked(facts).accepted == (margin > worst)
 
@@ -211,8 +211,8 @@ def test_each_certificate_is_that_of_its_row(monkeypatch):
     """Also of a table that is decided in several parts."""
     case = random_case(np.random.default_rng(5), 2, rows=8)
     whole = pp.certify(case.net, case.X, 0.01, case.target, certificates=True)
-    monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
-    assert len(list(api._chunks(case.net, len(case.X)))) == len(case.X)
+    monkeypatch.setattr(robustness, "_CHUNK_FLOATS", 1)
+    assert len(list(robustness._chunks(case.net, len(case.X)))) == len(case.X)
     report = pp.certify(case.net, case.X, 0.01, case.target, certificates=True)
     assert len(report.certificates) == len(case.X)
     for i, (x, certificate) in enumerate(zip(case.X, report.certificates, strict=True)):
@@ -270,7 +270,7 @@ def test_evidence_makes_no_pass_after_its_deadline(monkeypatch, hidden):
     passes, honest = [], Enclosure._pass
     monkeypatch.setattr(Enclosure, "_pass", lambda *given: passes.append(1) or honest(*given))
     monkeypatch.setattr(time, "monotonic", lambda: float(len(passes)))
-    for module in (certificates, rounding):
+    for module in (proofs, enclosure):
         monkeypatch.setattr(module, "FLOATS_PER_PASS", 1)
     assert evidence.certificate(net, shifts, 1, evidence.lower - 1e-3).text == plain.text
     needed = len(passes)
@@ -441,7 +441,7 @@ def test_what_must_be_rejected_is_rejected():
     facts = report.certificates[row].facts
 
     def verdict(**new):
-        return checker.check(json.dumps({**facts, **new}), proof.parameters(net))
+        return checker.check(json.dumps({**facts, **new}), documents.parameters(net))
 
     assert verdict().accepted
     assert "digests differ" in verdict(network="0" * 64).reason

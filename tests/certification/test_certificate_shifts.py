@@ -15,7 +15,8 @@ import pytest
 import exactly
 import proplace as pp
 from certification.problems import Problem, counted_work, random_proof, whole_numbers
-from proplace.certification import checker, proof
+from proplace.certification import certificate as documents
+from proplace.certification import checker
 from proplace.core.errors import CertificateError
 from support.errors import raises
 
@@ -122,9 +123,9 @@ def test_a_weight_one_float_outside_the_box_is_outside():
     rng = np.random.default_rng(9)
     for hidden in (0, 1, 2):
         net, box, X, target = problem(rng, hidden, width=2, inputs=2)
-        facts = proof.claim(proof.digest(net), box, X[0], target, 1e6, "not robust")
+        facts = documents.claim(documents.digest(net), box, X[0], target, 1e6, "not robust")
         for end, way in ((box.low, -math.inf), (box.high, math.inf)):
-            fields = proof.shifted_fields(end)
+            fields = documents.shifted_fields(end)
             assert checked(net, box, facts | {"shifted": fields}).accepted
             for i, layer in enumerate(fields):
                 for row in [*layer["W"], *([layer["b"]] if layer["b"] else [])]:
@@ -145,7 +146,9 @@ def test_the_box_is_needed_and_must_be_the_one():
     assert certificate.check(net, box).accepted
     with raises(CertificateError, name="shifts", match="check"):
         certificate.check(net)
-    assert "shifts file is needed" in checker.check(certificate.text, proof.parameters(net)).reason
+    assert (
+        "shifts file is needed" in checker.check(certificate.text, documents.parameters(net)).reason
+    )
     wider = box.scaled(1.01)
     assert "another box of shifts" in certificate.check(net, wider).reason
     other = pp.Network([(p.W, p.b) for p in net.layers], scale=np.full(net.inputs, 3.0))
@@ -174,12 +177,12 @@ def test_a_box_of_another_shape_or_input_map_is_refused():
     ):
         verdict = checked(net, wrong, {**facts, "shifts": wrong.digest})
         assert "other shapes, biases or input maps" in verdict.reason
-    ends = proof.parameters_of_shifts(good)
+    ends = documents.parameters_of_shifts(good)
     for low, high in itertools.permutations(
         [ends.low, ends.high._replace(layers=[([[2.0]], None)])]
     ):
         uneven = checker.check(
-            json.dumps(facts), proof.parameters(net), shifts=checker.Shifts(low, high)
+            json.dumps(facts), documents.parameters(net), shifts=checker.Shifts(low, high)
         )
         assert "other shapes" in uneven.reason
 
@@ -190,7 +193,7 @@ def test_ends_that_cross_are_refused():
     crossed = checker.Shifts(low, high)
     facts = linear_proof(net, pp.Shifts(net, net), [1.0], 1, -9.0)
     facts["shifts"] = checker.digest(crossed)
-    verdict = checker.check(json.dumps(facts), proof.parameters(net), shifts=crossed)
+    verdict = checker.check(json.dumps(facts), documents.parameters(net), shifts=crossed)
     assert "lies above its upper end" in verdict.reason
 
 
@@ -203,7 +206,7 @@ def test_the_statement_names_the_box_and_says_whether_the_network_lies_in_it(ins
     box = pp.Shifts(pp.Network([([[1.0]], [0.0])]), pp.Network([([[1.5]], [0.5])]))
     certificate = pp.certify(net, [[1.0]], box, certificates=True).certificates[0]
     verdict = certificate.check(net, box)
-    name = proof.digest(net)
+    name = documents.digest(net)
     assert verdict.statement[:8] == ("robust", 1, [], [1.0], 0.0, box.digest, inside, name)
     itself = "lies in it" if inside else "does not lie in it"
     assert verdict.reason == (
@@ -263,7 +266,7 @@ def test_a_demanded_box_is_the_one_that_was_proved():
     assert checked(net, box, facts, shifts=box.digest).accepted
     assert "the box of shifts '0000" in checked(net, box, facts, shifts="0" * 64).reason
     ball = pp.certify(net, X, 0.01, target, margin=-99.0, certificates=True).certificates[0]
-    verdict = checker.check(ball.text, proof.parameters(net), checker.Demand(shifts=box.digest))
+    verdict = checker.check(ball.text, documents.parameters(net), checker.Demand(shifts=box.digest))
     assert not verdict.accepted
     assert "proved is only: robust: every network within delta" in verdict.reason
 
@@ -421,7 +424,7 @@ def test_multipliers_count_as_work(monkeypatch):
     tree = [{"gamma": [[1, k, 0.5] for k in range(n)]}]
     for k in range(4):
         tree = [[1, k], *tree, *tree]
-    facts = proof.claim(proof.digest(net), box, np.ones(1), 1, -1e9, "robust")
+    facts = documents.claim(documents.digest(net), box, np.ones(1), 1, -1e9, "robust")
     facts |= {"tighten": False, "trees": [tree], "lower": [[0.5] * n], "upper": [[0.5] * n]}
     told, done = counted_work(monkeypatch)
     assert checked(net, box, facts).accepted
@@ -440,8 +443,10 @@ def test_both_ends_of_a_box_count_as_work(monkeypatch):
             [(np.full((2, 2), size), np.zeros(2)), (np.full((1, 2), size), [0.0])]
         )
         box = pp.Shifts(tiny, box.high)
-        shifted = {"shifted": proof.shifted_fields(tiny)}
-        facts = proof.claim(proof.digest(net), box, np.zeros(2), 1, 1e3, "not robust") | shifted
+        shifted = {"shifted": documents.shifted_fields(tiny)}
+        facts = (
+            documents.claim(documents.digest(net), box, np.zeros(2), 1, 1e3, "not robust") | shifted
+        )
         for power in range(160):
             monkeypatch.setattr(checker, "MOST_WORK", int(2 ** (power / 4)))
             if checked(net, box, facts).accepted:
@@ -473,7 +478,7 @@ def test_the_checker_reads_what_is_saved(tmp_path, hidden, matrix):
         net, box, _, _ = problem(rng, hidden, "shifts matrix" if matrix else "shifts")
         box.save(tmp_path / "box.npz")
         read = checker.read_shifts(str(tmp_path / "box.npz"))
-        assert read == proof.parameters_of_shifts(box)
+        assert read == documents.parameters_of_shifts(box)
         assert checker.digest(read) == box.digest == pp.Shifts.load(tmp_path / "box.npz").digest
         pp.Shifts.of(net, 0.1).save(tmp_path / "ball.npz")
         ball = checker.digest(checker.read_shifts(str(tmp_path / "ball.npz")))
@@ -495,7 +500,7 @@ def test_the_digest_of_a_box_is_documented_bytes():
         text += name.encode() + b"\n" + np.array(values).astype("<f8").tobytes()
     box = pp.Shifts(low, high)
     expected = hashlib.sha256(text).hexdigest()
-    assert checker.digest(proof.parameters_of_shifts(box)) == box.digest == expected
+    assert checker.digest(documents.parameters_of_shifts(box)) == box.digest == expected
 
 
 @pytest.mark.parametrize(
@@ -544,10 +549,10 @@ def test_a_file_that_is_no_box_of_the_network_is_rejected(tmp_path, changes):
     good = checker.read_shifts(shifts_file(tmp_path / "good.npz"))
     high = net.with_layers([(2 * np.eye(2), np.ones(2)), (np.ones((1, 2)), None)])
     facts = linear_proof(net, pp.Shifts(net, high), [1.0, 1.0], 1, -9.0)
-    assert checker.check(json.dumps(facts), proof.parameters(net), shifts=good).accepted
+    assert checker.check(json.dumps(facts), documents.parameters(net), shifts=good).accepted
     box = checker.read_shifts(shifts_file(tmp_path / "box.npz", **changes))
     facts["shifts"] = checker.digest(box)
-    verdict = checker.check(json.dumps(facts), proof.parameters(net), shifts=box)
+    verdict = checker.check(json.dumps(facts), documents.parameters(net), shifts=box)
     assert not verdict.accepted
     assert verdict.statement is None
 

@@ -20,7 +20,15 @@ from oracles import (
     sampled_margins,
     scale_of,
 )
-from proplace.certification import FULL, Budget, api, batched_bnb, bounds, lower_margins, lp_bnb
+from proplace.certification import (
+    FULL,
+    Budget,
+    batched_bnb,
+    bounds,
+    lower_margins,
+    lp_bnb,
+    robustness,
+)
 from proplace.certification.bounds import Abstraction
 from proplace.certification.node_program import NodeProgram
 from proplace.core.errors import InputError, OptionError, SolverError
@@ -170,8 +178,8 @@ def test_rows_do_not_see_each_other(case):
 def test_chunks_change_nothing(case, monkeypatch):
     whole = pp.certify(case.net, case.X, case.delta, case.target)
     ends = pp.output_range(case.net, case.X, case.delta)
-    monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
-    assert len(list(api._chunks(case.net, 6))) == 6
+    monkeypatch.setattr(robustness, "_CHUNK_FLOATS", 1)
+    assert len(list(robustness._chunks(case.net, 6))) == 6
     parts = pp.certify(case.net, case.X, case.delta, case.target)
     np.testing.assert_array_equal(whole.robust, parts.robust)
     np.testing.assert_allclose(whole.lower, parts.lower, atol=1e-9)
@@ -183,12 +191,12 @@ def test_chunks_change_nothing(case, monkeypatch):
 def test_chunks_cover_the_table_and_keep_to_the_budget(widths):
     sizes = [7, *widths, 1]
     net = pp.Network([(np.zeros((m, n)), None) for n, m in itertools.pairwise(sizes)])
-    slices = list(api._chunks(net, 5000))
+    slices = list(robustness._chunks(net, 5000))
     rows = [i for part in slices for i in range(5000)[part]]
     assert rows == list(range(5000))
     largest = max(part.stop - part.start for part in slices)
-    assert largest * 10 * sum(widths) <= api._CHUNK_FLOATS
-    assert max(part.stop - part.start for part in api._chunks(net, 5000, 7)) == 7
+    assert largest * 10 * sum(widths) <= robustness._CHUNK_FLOATS
+    assert max(part.stop - part.start for part in robustness._chunks(net, 5000, 7)) == 7
 
 
 # -- the report ----------------------------------------------------------------------------------
@@ -301,7 +309,7 @@ def test_a_time_limit_leaves_rows_undecided_and_says_nothing_wrong(
     assert full.robust.any()
     assert not full.robust.all()
     assert not full.undecided.any()
-    monkeypatch.setattr(api, "_CHUNK_FLOATS", chunk)
+    monkeypatch.setattr(robustness, "_CHUNK_FLOATS", chunk)
     counts = []
     for limit in (1.0, 2.0, 3.0, 5.0, 9.0, 20.0, 50.0):
         report = pp.certify(net, X, delta, time_limit=limit, certificates=certificates)
@@ -328,7 +336,7 @@ def test_hard_rows_do_not_keep_others_waiting(clock, monkeypatch):
     delta /= 2.0
     easy = lower_margins(net, pp.Shifts.of(net, delta), 1, X, X)
     X, easy = X[np.argsort(easy)], np.sort(easy)
-    monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
+    monkeypatch.setattr(robustness, "_CHUNK_FLOATS", 1)
     report = pp.certify(net, X, delta, time_limit=80.0)
     assert report.undecided.any()
     assert (easy >= 0.0).any()
@@ -341,7 +349,7 @@ def test_rounds_of_larger_trees_change_no_verdict(monkeypatch, stages):
     X = X[:20]
     full = pp.certify(net, X, delta)
     budgets = [FULL if nodes is None else Budget(nodes, 0) for nodes in stages]
-    monkeypatch.setattr(api, "_STAGES", tuple(budgets))
+    monkeypatch.setattr(robustness, "_STAGES", tuple(budgets))
     report = pp.certify(net, X, delta, time_limit=1e9, certificates=True, exact_margin=True)
     np.testing.assert_array_equal(report.robust, full.robust)
     assert not report.undecided.any()
@@ -391,11 +399,11 @@ def test_a_linear_program_that_cannot_be_built_in_time_is_not_begun(monkeypatch)
 
 def test_after_the_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
     net, X, delta = hard_problem()
-    monkeypatch.setattr(api, "_CHUNK_FLOATS", 1)
+    monkeypatch.setattr(robustness, "_CHUNK_FLOATS", 1)
     seen = []
-    honest = api.least_values
+    honest = robustness.least_values
     monkeypatch.setattr(
-        api, "least_values", lambda *given: seen.append(len(given[1].U)) or honest(*given)
+        robustness, "least_values", lambda *given: seen.append(len(given[1].U)) or honest(*given)
     )
     report = pp.certify(net, X, delta, time_limit=1.0)
     assert seen == [1]

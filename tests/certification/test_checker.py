@@ -24,14 +24,15 @@ from certification.problems import called, full_tree
 from fuzz.reader import KEPT
 from fuzz.zips import Member, archive_of, bomb
 from oracles import accepted_rows
-from proplace.certification import checker, proof
+from proplace.certification import certificate as documents
+from proplace.certification import checker
 from support.tiers import examples
 
 NET, X = accepted_rows(5, (3, 4, 4, 1), 30)
 REPORT = pp.certify(NET, X, 0.05, certificates=True)
 ROBUST = REPORT.certificates[int(np.flatnonzero(REPORT.robust)[0])]
 BROKEN = REPORT.certificates[int(np.flatnonzero(~REPORT.robust)[0])]
-PARAMETERS = proof.parameters(NET)
+PARAMETERS = documents.parameters(NET)
 
 
 @pytest.mark.source
@@ -84,7 +85,7 @@ def test_the_digest_is_documented_bytes():
         pp.Network(changed, scale=np.ones(3)),
         pp.Network(changed, shift=np.ones(3)),
     ]
-    assert len({proof.digest(net) for net in nets}) == len(nets)
+    assert len({documents.digest(net) for net in nets}) == len(nets)
 
 
 def test_large_files_and_deep_ones_are_refused():
@@ -193,7 +194,7 @@ def test_transposed_weights_are_saved_so_that_the_checker_reads_them(tmp_path):
     middle = np.array([[0.0, -2.0], [-1.0, 0.0]]).T
     net = pp.Network([(np.eye(2), np.zeros(2)), (middle, np.zeros(2)), (LAST["W"], LAST["b"])])
     net.save(tmp_path / "net.npz")
-    assert checker.read_npz(str(tmp_path / "net.npz")) == proof.parameters(net)
+    assert checker.read_npz(str(tmp_path / "net.npz")) == documents.parameters(net)
     files = (tmp_path / "proof.json", tmp_path / "net.npz")
     honest = pp.certify(net, [[1.0, 1.0]], 0.01, 0, certificates=True).certificates[0]
     honest.save(files[0])
@@ -432,7 +433,7 @@ def test_a_demanded_delta_must_hold_in_every_layer():
     ):
         low = float(pp.certify(net, X[:1], delta, exact_margin=True).lower[0]) - 1.0
         proof_of = pp.certify(net, X[:1], delta, margin=low, certificates=True).certificates[0]
-        verdict = checker.check(proof_of.text, proof.parameters(net), demand)
+        verdict = checker.check(proof_of.text, documents.parameters(net), demand)
         assert verdict.accepted == accepted
 
 
@@ -442,12 +443,12 @@ def test_an_integer_must_be_the_double_that_is_proved():
     found = pp.certify(net, [[2.0**53]], 0.0, margin=2.0**53, certificates=True).certificates[0]
     facts = found.facts
     for margin, accepted in ((2**53, True), (2**53 + 1, False), (2**53 - 1, True), (2**70, False)):
-        verdict = checker.check(json.dumps({**facts, "margin": margin}), proof.parameters(net))
+        verdict = checker.check(json.dumps({**facts, "margin": margin}), documents.parameters(net))
         assert verdict.accepted == accepted
         if accepted:
             assert f"at least {float(margin)!r} at" in verdict.reason
     for name, value in (("input", [2**53 + 1]), ("delta", [[2**53 + 1, 0]])):
-        reason = checker.check(json.dumps({**facts, name: value}), proof.parameters(net)).reason
+        reason = checker.check(json.dumps({**facts, name: value}), documents.parameters(net)).reason
         assert reason == f"{name} holds an integer that is not a double"
     for name in ("lower", "upper", "gamma"):
         more = {name: [[2**53 + 1] * 4]}
@@ -462,12 +463,12 @@ def test_weights_that_are_cut_make_delta_grow():
     for W, b, x, target in (([1.0, -(2.0**-110)], 0.0, [0.0, -1.0], 1),
                             ([1.0, 0.0], -(2.0**-110), [0.0, 0.0], 0)):  # fmt: skip
         net = pp.Network([([W], [b])])
-        facts = proof.claim(
-            proof.digest(net), pp.Shifts.of(net, 0.0), np.array(x), target, 2.0**-100, "robust"
+        facts = documents.claim(
+            documents.digest(net), pp.Shifts.of(net, 0.0), np.array(x), target, 2.0**-100, "robust"
         )
         facts |= {"tighten": False, "lower": [], "upper": [], "trees": [[{}]]}
         assert exactly.worst(net, x, [(0.0, 0.0)], target) < exactly.Q(facts["margin"])
-        assert not checker.check(json.dumps(facts), proof.parameters(net)).accepted
+        assert not checker.check(json.dumps(facts), documents.parameters(net)).accepted
 
 
 def test_field_names_are_shown_escaped():

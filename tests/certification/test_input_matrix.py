@@ -12,7 +12,7 @@ import exactly
 import oracles
 import proplace as pp
 from proplace.certification import checker
-from proplace.certification.precision_margin import float32_margin
+from proplace.certification.roundoff import float32_margin
 from proplace.core.errors import NetworkError
 from proplace.region.convex_piece import ConvexPiece
 from proplace.search import bilevel, tree

@@ -9,7 +9,7 @@ import pytest
 
 import exactly
 import proplace as pp
-from proplace.certification.precision_margin import float32_margin
+from proplace.certification.roundoff import float32_margin
 from proplace.core.errors import InputError, OptionError
 from support.errors import raises
 

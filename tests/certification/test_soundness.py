@@ -10,7 +10,7 @@ import pytest
 
 import proplace as pp
 from oracles import Trouble, accepted_rows, milp_margin, random_case, scale_of
-from proplace.certification import batched_bnb, dual_bounds, lp_bnb
+from proplace.certification import batched_bnb, lp_bnb, node_program
 from proplace.certification.bounds import Abstraction, WorstCaseProblem, chords
 from proplace.certification.node_program import NodeProgram
 from proplace.solvers import WITH_DUALS, LinearProgram
@@ -237,7 +237,7 @@ def test_multipliers_are_noted_with_the_sizes_they_act_on():
 
 def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
     """With sizes of which rounding takes more than the ray proves, nothing is proved."""
-    monkeypatch.setattr(dual_bounds, "_SHOWS", np.inf)  # bounds as they are
+    monkeypatch.setattr(node_program, "_SHOWS", np.inf)  # bounds as they are
     rng, seen = np.random.default_rng(0), 0
     net = dense(rng, [3, 8, 14, 1])
     abstraction = Abstraction(net, pp.Shifts.of(net, 0.1))

@@ -16,7 +16,7 @@ import proplace as pp
 from commands import good, run
 from proplace.batch.manifest import _sha256
 from proplace.certification import checker
-from proplace.certification.proof import parameters
+from proplace.certification.certificate import parameters
 from proplace.core.errors import (
     CertificateError,
     OptionError,

@@ -12,7 +12,7 @@ from oracles import pairs_of, radii_of, seen
 from proplace.certification import Evidence
 from proplace.certification.batched_bnb import first_bounds
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
-from proplace.certification.shift_recovery import shifted_layers
+from proplace.core.shifts import shifted_layers
 from proplace.search.oracle import Oracle
 from proplace.search.scenario import ShiftedObjective
 from support.problems import problem_of

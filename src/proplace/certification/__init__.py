@@ -4,32 +4,40 @@ What other packages may use is listed here; modules inside are not for them, exc
 :mod:`proplace.certification.checker`, which stands alone.
 """
 
-from proplace.certification.api import Report, WorstCase, certify, output_range, worst_case
 from proplace.certification.attacks import Attack, PointRobustness
-from proplace.certification.bundle import Bundle, Proof, read_proof
-from proplace.certification.certificates import Certificates, Evidence
+from proplace.certification.certificate import (
+    Bundle,
+    Certificate,
+    FixedPrediction,
+    Proof,
+    canonical,
+    covers,
+    digest,
+    parameters,
+    parameters_of_shifts,
+    read_proof,
+    written,
+)
 from proplace.certification.checker import Verdict
-from proplace.certification.document import canonical
 from proplace.certification.engine import FULL, Budget
-from proplace.certification.fixed_prediction import FixedPrediction, written
+from proplace.certification.fixed import STRICT, Choice, Refusal, Space
 from proplace.certification.input_boxes import InputBox, InputBoxes
-from proplace.certification.precision_margin import (
+from proplace.certification.proofs import Certificates, Evidence
+from proplace.certification.robustness import (
+    Report,
+    WorstCase,
+    certify,
+    lower_margins,
+    output_range,
+    worst_case,
+)
+from proplace.certification.roundoff import (
     DOUBLE,
     UNCOVERED_ADVICE,
     Margin,
     rounding_error,
     thresholds,
 )
-from proplace.certification.proof import (
-    Certificate,
-    covers,
-    digest,
-    parameters,
-    parameters_of_shifts,
-)
-from proplace.certification.quick import lower_margins
-from proplace.certification.refusal import STRICT, Choice, Refusal, Space
-from proplace.certification.shift_recovery import shifted_network
 
 __all__ = [
     "DOUBLE",
@@ -64,7 +72,6 @@ __all__ = [
     "parameters_of_shifts",
     "read_proof",
     "rounding_error",
-    "shifted_network",
     "thresholds",
     "worst_case",
     "written",

@@ -14,10 +14,10 @@ import numpy as np
 
 from proplace.certification.batched_bnb import first_bounds
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
-from proplace.certification.certificates import Evidence
 from proplace.certification.engine import FULL, Rows, traced_least_values
 from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.lp_bnb import refine_attack
+from proplace.certification.proofs import Evidence
 from proplace.core.model_set import around
 
 if TYPE_CHECKING:

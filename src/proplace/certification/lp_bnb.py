@@ -5,7 +5,7 @@ When its optimal point satisfies ``h <= max(0, U)`` everywhere, it is a point of
 and the node is solved; otherwise the neuron with the largest violation is split. The tree is finite.
 
 The solver is not trusted: the bound of each node is computed anew from its dual values
-(:mod:`proplace.certification.dual_bounds`), and its optimal point is turned into a concrete shifted
+(:mod:`proplace.certification.node_program`), and its optimal point is turned into a concrete shifted
 network and evaluated by a forward pass.
 """
 
@@ -21,8 +21,7 @@ import numpy as np
 
 from proplace.certification.batched_bnb import Nodes, OpenLeaves
 from proplace.certification.bounds import EQUAL_BOUNDS, start_slopes
-from proplace.certification.dual_bounds import NodeDuals
-from proplace.certification.node_program import NodeProgram
+from proplace.certification.node_program import NodeDuals, NodeProgram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,6 +1,6 @@
-r"""How far rounding can take the float64 bounds from what they stand for, known beforehand.
+r"""A priori bounds on rounding errors: of the float64 bounds, and of a model deployed in float32.
 
-Let :math:`\bar h_i` be the activations of the network of absolute values,
+**The bounds in float64.** Let :math:`\bar h_i` be the activations of the network of absolute values,
 
 .. math::
     \bar h_0 = |s \cdot x| + |t|, \qquad
@@ -27,17 +27,46 @@ With L layers and N the number of all inputs and neurons, all this together is b
 
 with m the multipliers (of splits, or of the rows of a linear program). An underflow is covered by a
 tiny number that is added to each bias. What overflows here has no bound.
+
+**A model in float32.** A margin covers the rounding of a model that is deployed in float32. Let u be
+the unit roundoff, :math:`2^{-24}`. A forward pass rounds the input, the fixed transform, and each
+affine map of n inputs. In any order of summation, with or without fused operations, the computed
+:math:`\hat z` of a layer with weights :math:`W'` differs from the exact :math:`z` by at most
+
+.. math::
+    e_z \le |W'|\, e_h + \gamma_{n+2} \bigl(|W'| (h + e_h) + |b'|\bigr) + \eta,
+    \qquad \gamma_n = \frac{n u}{1 - n u} ,
+
+with :math:`e_h` the error of what the layer sees and :math:`\eta` for underflows (also where they are
+flushed to zero); the ReLU itself is exact and does not enlarge an error. Over all of Delta
+:math:`|W'| \le |W| + \delta^w`, :math:`|b'| \le |b| + \delta^b`, and the activations lie below
+
+.. math::
+    h_1 \le \max(0, W_1 u_0 + b_1 + \delta_1^w |u_0|_1 + \delta_1^b), \qquad
+    h_i \le \max\bigl(0, \max(0, W_i + \delta_i^w)\, h_{i-1} + b_i + \delta_i^b\bigr) .
+
+Two logits that are compared err by the sum of their errors. If the exact margin of a network in Delta
+exceeds this bound, its computed logits say the same class. All steps are convex and increasing
+in the bounds before, so over a convex hull the bound is largest at a vertex.
+
+Covered: IEEE float32 arithmetic in any order. Not covered: matrix products in less than float32 (TF32),
+and a float32 sigmoid or softmax that rounds two different logits to one probability.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
+
+from proplace.core.errors import OptionError
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
+
 
 _U = 2.0**-53
 _TINY = 2.0**-960  # times the unit roundoff it is still far above all underflows of one sum
@@ -94,3 +123,161 @@ class Roundoff:
     def _seen(self, U: Array) -> Array:
         """Bound ``|s x| + |t|`` by what came of the sum: the product is at most ``|u| + |t|``."""
         return np.abs(U) + self._offset
+
+
+Margin: TypeAlias = float | Literal["float32"]
+
+#: The next step if no margin covers the rounding of some row.
+UNCOVERED_ADVICE = "drop or rescale such rows, or give a margin as a number"
+
+
+@dataclass(frozen=True)
+class Format:
+    """Numbers of a floating-point format.
+
+    Attributes
+    ----------
+    unit
+        Unit roundoff.
+    flush
+        At least two of the smallest normal numbers: what is lost where subnormal numbers count as
+        zero, rounding of what it is added to included.
+    finite
+        Beyond this a pass may overflow, and no margin covers it.
+    """
+
+    unit: float
+    flush: float
+    finite: float
+
+
+_FLOAT32 = Format(2.0**-24, 2.0**-125, 2.0**127)
+# Of the passes of this package itself, over numbers that are no larger than those of float32.
+DOUBLE = Format(2.0**-53, 2.0**-125, 2.0**127)
+
+
+def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None = None) -> Array:
+    """Bound the float32 rounding error of the margin over Delta, for each row.
+
+    With ``high``: for all inputs in the box from ``low`` to ``high``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proplace import Network, Shifts
+    >>> net = Network([([[1.0, -1.0]], [0.5])], precision="float32")
+    >>> bool(float32_margin(net, Shifts.of(net, 0.1), np.array([[2.0, 1.0]]))[0] < 2e-6)
+    True
+    """
+    return rounding_error(net, shifts, low, _FLOAT32, high)
+
+
+def rounding_error(
+    net: Network, shifts: Shifts, low: Array, numbers: Format, high: Array | None = None
+) -> Array:
+    """Bound of the error of the margin in an arithmetic of such numbers: see above."""
+    high = low if high is None else high
+    with np.errstate(all="ignore"):
+        centre, radius, u, error, biggest = _seen(net, low, high, numbers)
+        n = net.layers[0].W.shape[1]
+        weights, bias = shifts.layers[0].size
+        error = _after(error, u, weights, bias, numbers)
+        # Sums of n terms in float64: the second part is far above their rounding.
+        size = u @ weights.T + bias
+        h = shifts.layers[0].preactivations(centre)[1] + radius @ weights.T
+        h = np.maximum(h + 4.0 * (n + 4) * 2.0**-53 * size, 0.0)
+        biggest = np.maximum(biggest, np.max(size + error, axis=1))
+        biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
+        for box in shifts.layers[1:]:
+            weights, bias = box.size
+            error = _after(error, h, weights, bias, numbers)
+            size = h @ weights.T + bias
+            biggest = np.maximum(biggest, np.max(size + error, axis=1))
+            biggest = np.maximum(biggest, max(np.max(weights), np.max(bias)))
+            terms = 4.0 * (weights.shape[1] + 4) * 2.0**-53
+            most = h @ np.maximum(box.high.W, 0.0).T + box.high.bias
+            h = np.maximum(most + terms * size, 0.0)
+        total = np.sort(error, axis=1)[:, -2:].sum(axis=1)  # of the two worst logits, or the one
+        covered = np.isfinite(total) & (biggest < numbers.finite)
+    return np.where(covered, total * (1.0 + 2.0**-20) + 2.0**-140, np.inf)
+
+
+def thresholds(
+    net: Network,
+    shifts: Shifts,
+    X: Array,
+    margin: Margin | Array | None,
+    box: tuple[Array, Array] | None = None,
+) -> float | Array:
+    """The margin that each row must keep: numbers as they are, ``"float32"`` worked out row by row.
+
+    With ``box``: that every point of a box around each row must keep. None is ``"float32"`` for a model
+    that is deployed in float32, else 0.
+    """
+    if isinstance(margin, np.ndarray):
+        return margin
+    if margin is None:
+        margin = 0.0 if net.precision == "float64" else "float32"
+    if margin == "float32":
+        low, high = (X, None) if box is None else box
+        return float32_margin(net, shifts, low, high)
+    if not isinstance(margin, (int, float, np.number)) or not math.isfinite(margin):
+        raise OptionError(
+            f"margin must be a finite number or 'float32', not {margin!r}",
+            name="margin",
+            value=margin,
+        )
+    return float(margin)
+
+
+def _seen(
+    net: Network, low: Array, high: Array, numbers: Format
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Centre, radius and largest size of what the first layer sees, and its error.
+
+    Last, the largest number of each row on the way there.
+    """
+    scale = np.ones(net.inputs) if net.scale is None else net.scale
+    shift = np.zeros(net.inputs) if net.shift is None else net.shift
+    x = np.maximum(np.abs(low), np.abs(high))
+    size = x * np.abs(scale) + np.abs(shift)
+    centre = (low + high) / 2.0 * scale + shift
+    radius = (high - low) / 2.0 * np.abs(scale) + 2.0**-50 * size
+    # The input is rounded, then scaled: (x - mean) / deviation or scale * x + shift, at most five
+    # roundings of numbers of this size together with those of the constants.
+    steps = 1 if net.scale is None and net.shift is None else 8
+    u = np.abs(centre) + radius if steps > 1 else size
+    # Constants and inputs may be flushed to zero as well: an input times the scale, and so on.
+    flush = numbers.flush
+    error = _gamma(steps, numbers.unit) * size + flush * (2.0 + np.abs(scale) + x)
+    # The mean is -shift / scale and the deviation 1 / scale; its inverse must not be subnormal.
+    inverse = np.divide(1.0, np.abs(scale), out=np.zeros(net.inputs), where=scale != 0.0)
+    largest = np.maximum(x + np.abs(shift) * inverse, np.maximum(size, 2.0 * np.abs(scale)))
+    biggest = np.max(np.maximum(largest, inverse), axis=1)
+    front = net.input_map
+    if front.matrix is None:
+        return centre, radius, u, error, biggest
+    # The scaling may come in two steps in front of a matrix: twice the error covers both.
+    n, M = net.inputs, front.matrix
+    c = np.zeros(len(M)) if front.offset is None else front.offset
+    error = 2.0 * error @ np.abs(M).T
+    size = size @ np.abs(M).T + np.abs(c)
+    error = error + _gamma(n + 6, numbers.unit) * (size + error)
+    error = error + flush * (n + 4.0 + np.abs(M).sum(axis=1))
+    centre = centre @ M.T + c
+    radius = radius @ np.abs(M).T + 2.0**-50 * size * (n + 4)
+    biggest = np.maximum(biggest, np.max(size + error, axis=1))
+    return centre, radius, np.abs(centre) + radius, error, np.maximum(biggest, np.abs(M).max())
+
+
+def _after(error: Array, h: Array, weights: Array, bias: Array, numbers: Format) -> Array:
+    """Error of the affine map, from the error of its input of size ``h``."""
+    n = weights.shape[1]
+    flushed = numbers.flush * (n + 4 + weights.sum(axis=1) + h.sum(axis=1, keepdims=True))
+    rounding = _gamma(n + 2, numbers.unit) * ((h + error) @ weights.T + bias)
+    total: Array = error @ weights.T + rounding + flushed
+    return total
+
+
+def _gamma(n: int, unit: float) -> float:
+    return n * unit / (1.0 - n * unit) if n * unit < 0.5 else math.inf

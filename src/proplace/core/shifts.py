@@ -15,7 +15,14 @@ The parameters of a network with batch norm are those with the batch norm folded
 of the trained ones: each folded parameter has the interval in which it lies when the trained ones move
 (:mod:`proplace.core.transforms`).
 
-Functions describe a box in figures: how many parameters move, how far, and where a network leaves it.
+Other functions describe a box in figures: how many parameters move, how far, and where a network leaves
+it.
+
+**From worst activations back to the shifted network that has them.** Inside Delta each neuron's
+pre-activation is moved by one number :math:`t \in [-1, 1]`: with :math:`m, r` the middle and the radius
+of a parameter's interval, the weights of its row are :math:`m + t\,r \operatorname{sign}(h)` and its
+bias is :math:`m + t\,r`, which covers its whole range. So the activations of the worst case fix all
+parameters of the shift.
 """
 
 from __future__ import annotations
@@ -791,3 +798,36 @@ def _flat(layer: Layer) -> Array:
 def _centred(values: Array, low: Array, high: Array) -> bool:
     size = np.maximum(np.maximum(np.abs(low), np.abs(high)), np.abs(values))
     return bool((np.abs((high - values) - (values - low)) <= _ROUNDING * np.spacing(size)).all())
+
+
+def shifted_layers(
+    shifts: Shifts, u: Array, hidden: Sequence[Array], c: Array
+) -> list[tuple[Array, Array]]:
+    """Layers of the shift with activations ``hidden`` on ``u`` that minimises ``c . logits``.
+
+    Parameters can leave their radius by a rounding error: see :func:`shifted_network`.
+    """
+    pairs: list[tuple[Array, Array]] = []
+    h = u
+    for box, wanted in zip(shifts.layers[:-1], hidden, strict=True):
+        t = np.where(wanted > 0.0, box.share(wanted, h), -1.0)
+        W, b = box.at(t, np.sign(h))
+        pairs.append((W, b))
+        h = np.maximum(W @ h + b, 0.0)
+    pairs.append(shifts.layers[-1].at(-np.sign(c), np.sign(h)))
+    return pairs
+
+
+def shifted_network(
+    net: Network, shifts: Shifts, u: Array, hidden: Sequence[Array], c: Array
+) -> Network:
+    """Return the network in Delta with activations ``hidden`` on ``u`` and least ``c . logits``.
+
+    Every parameter lies within its radius exactly, as real numbers, not up to rounding.
+    """
+    moved = shifted_layers(shifts, u, hidden, c)
+    clipped = [
+        box.clip(W, None if box.low.b is None else b)
+        for box, (W, b) in zip(shifts.layers, moved, strict=True)
+    ]
+    return net.with_layers((layer.W, layer.b) for layer in clipped)

@@ -2,7 +2,7 @@
 
 Where no answer was found, it is asked whether there can be any: whether every network of a set refuses
 every input that the schema allows the person (:mod:`proplace.region.admissible`), whether the data hold
-such people or not. A yes is proved (:mod:`proplace.certification.refusal`). Without a proof nothing is
+such people or not. A yes is proved (:mod:`proplace.certification.fixed`). Without a proof nothing is
 said: some input may be accepted by some network, or the time was too short.
 """
 

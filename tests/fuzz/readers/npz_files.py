@@ -11,7 +11,8 @@ import numpy as np
 from fuzz.mutate import damaged, some
 from fuzz.reader import Reader, Refused
 from fuzz.zips import bombs, change_archive, members_of
-from proplace.certification import checker, proof
+from proplace.certification import certificate as documents
+from proplace.certification import checker
 from proplace.core.errors import ProplaceError
 from proplace.core.network import Network
 
@@ -107,7 +108,7 @@ class NpzFiles(Reader):
 
     def judge(self, data, found):
         network, alone = found
-        if network is not None and alone is not None and proof.parameters(network) != alone:
+        if network is not None and alone is not None and documents.parameters(network) != alone:
             return "the two readers read different numbers"
         if network is None:
             return None

@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.certification import InputBoxes, shifted_network
+from proplace.certification import InputBoxes
 from proplace.core.errors import SolverError
 from proplace.core.network import Network
+from proplace.core.shifts import shifted_network
 from proplace.search.bilevel.member import Member
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model

@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-Mask = npt.NDArray[np.bool_]
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification.batched_bnb import Nodes
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
+
+
+Mask = npt.NDArray[np.bool_]
 
 _U = 2.0**-53
 _TINY = 2.0**-1060  # far above all underflows of one sum, far below everything else

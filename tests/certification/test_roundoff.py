@@ -11,10 +11,11 @@ import pytest
 import exactly
 import proplace as pp
 from oracles import random_case
-from proplace.certification import batched_bnb, precision_margin, proof, rounding
+from proplace.certification import batched_bnb, enclosure, roundoff
+from proplace.certification import certificate as documents
 from proplace.certification.bounds import Abstraction, chords, start_slopes
-from proplace.certification.precision_margin import float32_margin
-from proplace.certification.rounding import Enclosure
+from proplace.certification.enclosure import Enclosure
+from proplace.certification.roundoff import float32_margin
 
 # -- outward-rounded floats ------------------------------------------------------------------------
 
@@ -22,8 +23,8 @@ from proplace.certification.rounding import Enclosure
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1000, 10**6])
 def test_the_error_of_a_sum_of_n_terms(n):
     u = Q(1, 2**53)
-    assert Q(rounding._gamma(n)) >= n * u / (1 - n * u)
-    assert Q(precision_margin._gamma(n, 2.0**-24)) >= n * Q(1, 2**24)
+    assert Q(enclosure._gamma(n)) >= n * u / (1 - n * u)
+    assert Q(roundoff._gamma(n, 2.0**-24)) >= n * Q(1, 2**24)
 
 
 def test_the_offset_of_a_chord_is_never_too_small():
@@ -31,7 +32,7 @@ def test_the_offset_of_a_chord_is_never_too_small():
     slope = rng.choice([0.0, 1.0, 0.1, 0.3, *rng.uniform(size=5)], 4000)
     lo = rng.normal(size=4000) * 10.0 ** rng.integers(-8, 8, 4000)
     hi = lo + rng.exponential(size=4000) * 10.0 ** rng.integers(-8, 8, 4000)
-    found = rounding._offset(slope, lo, hi)
+    found = enclosure._offset(slope, lo, hi)
     for s, a, b, offset in zip(slope, lo, hi, found, strict=True):
         ends = [max(Q(v), Q(0)) - Q(s) * Q(v) for v in (a, b)]
         assert Q(offset) >= max(ends)
@@ -44,7 +45,7 @@ def test_a_range_over_a_box_is_rounded_outward():
         C, b = rng.normal(size=(3, 4)), rng.normal(size=3)
         low = rng.exponential(size=(1, 4))
         high = low + rng.exponential(size=(1, 4)) * rng.choice([0.0, 1e-9, 1.0])
-        lo, hi = rounding._interval(C, b, low, high, 0.0)
+        lo, hi = enclosure._interval(C, b, low, high, 0.0)
         for k in range(3):
             ends = [
                 sum(
@@ -92,8 +93,8 @@ def proves(net, delta, x, target, *, tighten=False, margin=None):
     value = float(min(enclosure.bounds(c, nodes)[0][0] for c in net.objectives(target)))
     if margin is not None and value < margin:
         return True  # nothing is said
-    facts = proof.claim(
-        proof.digest(net), shifts, x, target, value if margin is None else margin, "robust"
+    facts = documents.claim(
+        documents.digest(net), shifts, x, target, value if margin is None else margin, "robust"
     )
     facts |= {"tighten": tighten, "trees": [[{}]] * max(1, net.outputs - 1)}
     facts |= {"lower": [v[0].tolist() for v in lower], "upper": [v[0].tolist() for v in upper]}
@@ -216,8 +217,8 @@ def test_what_the_first_layer_sees_is_enclosed(unit):
         scale = np.round(rng.normal(size=3), 2)
         shift = -np.round(x[0] * scale, 4) * rng.choice([1.0, 0.0, -3.0])
         net = pp.Network([(np.ones((1, 3)), [0.0])], scale=scale, shift=shift)
-        numbers = precision_margin.Format(unit, 0.0, 1.0)
-        centre, radius, size, error, _ = precision_margin._seen(net, x, x, numbers)
+        numbers = roundoff.Format(unit, 0.0, 1.0)
+        centre, radius, size, error, _ = roundoff._seen(net, x, x, numbers)
         for k, value in enumerate(exactly.seen(net, x[0])):
             assert abs(Q(centre[0, k]) - value) <= Q(radius[0, k])
             assert abs(value) <= Q(size[0, k])

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from proplace.certification import checker, proof
+from proplace.certification import certificate as documents
+from proplace.certification import checker
 from proplace.certification.batched_bnb import Nodes, root_nodes
 from proplace.certification.bounds import start_slopes
+from proplace.certification.certificate import Certificate
+from proplace.certification.enclosure import FLOATS_PER_PASS, Enclosure, TimedOut, cut_unit
 from proplace.certification.input_boxes import InputBoxes
-from proplace.certification.proof import Certificate
-from proplace.certification.rounding import FLOATS_PER_PASS, Enclosure, TimedOut, cut_unit
-from proplace.certification.shift_recovery import shifted_network
+from proplace.core.shifts import shifted_network
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import Index, Mask
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from proplace.certification.input_boxes import InputBox
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
+
 
 _DIGITS = (4, 8, None)  # of multipliers: as few as prove the threshold; None is all of them
 
@@ -201,10 +203,10 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
             written = _certificate(claims, trace, multipliers, row, robust=bool(robust[row]))
         except ValueError:  # the shift, or a slope, overflowed
             return False
-        box = proof.parameters_of_shifts(claims.shifts) if claims.shifts.radii is None else None
+        box = documents.parameters_of_shifts(claims.shifts) if claims.shifts.radii is None else None
         most = int(min(checker.MOST_WORK, 1e9 * left))
         verdict = checker.check(
-            written.text, proof.parameters(claims.net), shifts=box, most_work=most
+            written.text, documents.parameters(claims.net), shifts=box, most_work=most
         )
         return verdict.accepted
 
@@ -371,8 +373,8 @@ def _certificate(
     claims: Claims, trace: ProofTrace, multipliers: Multipliers, row: int, *, robust: bool
 ) -> Certificate:
     """Write down the proof that a row is robust, or that it is not."""
-    facts = proof.claim(
-        proof.digest(claims.net),
+    facts = documents.claim(
+        documents.digest(claims.net),
         claims.shifts,
         claims.X[row],
         claims.target,
@@ -390,11 +392,11 @@ def _tree(trace: ProofTrace, multipliers: Multipliers, row: int) -> dict[str, An
     trees = []
     for nodes in multipliers.leaves:
         first, last = np.searchsorted(nodes.row, [row, row + 1])
-        trees.append(proof.tree(nodes.take(np.arange(first, last)), lower))
+        trees.append(documents.tree(nodes.take(np.arange(first, last)), lower))
     return {
         "tighten": bool(len(upper) > 1 and trace.tight[row]),
-        "lower": [[proof.short(value) for value in layer] for layer in lower],
-        "upper": [[proof.short(value) for value in layer] for layer in upper],
+        "lower": [[documents.short(value) for value in layer] for layer in lower],
+        "upper": [[documents.short(value) for value in layer] for layer in upper],
         "trees": trees,
     }
 
@@ -403,7 +405,7 @@ def _shift(claims: Claims, trace: ProofTrace, row: int) -> dict[str, Any]:
     hidden = [layer[row] for layer in trace.hidden]
     with np.errstate(all="ignore"):
         worst, point = claims.shifted(row, hidden, claims.objectives[trace.worst[row]])
-    fields: dict[str, Any] = {"shifted": proof.shifted_fields(worst)}
+    fields: dict[str, Any] = {"shifted": documents.shifted_fields(worst)}
     return fields if claims.box is None else fields | {"point": point.tolist()}
 
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.certification.api import certify
-from proplace.certification.fixed_prediction import FixedPrediction
+from proplace.certification.certificate import FixedPrediction
+from proplace.certification.robustness import certify
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.certification.proof import Certificate
+    from proplace.certification.certificate import Certificate
     from proplace.core.network import Array
+
 
 STRICT = 2.0**-30
 """The least margin by which another class must win: what is nearer to a tie counts as not refused."""

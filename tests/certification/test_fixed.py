@@ -12,7 +12,7 @@ import pytest
 import proplace as pp
 from oracles import BoxMilp, corner_margins, margins_of, random_box, random_case, size_of, spread
 from proplace.certification import Choice, Refusal, Space, certify
-from proplace.certification.refusal import STRICT
+from proplace.certification.fixed import STRICT
 from proplace.core.errors import CertificateError
 from support.errors import raises
 

@@ -1,0 +1,540 @@
+"""Certificates: files with the proof of a verdict, which anyone can check.
+
+A :class:`Certificate` is about one input, a :class:`Bundle` holds several certificates about one input,
+and a :class:`FixedPrediction` proves that no network of Delta gives a class anywhere in some spaces.
+Each is one line of canonical JSON with a digest. ``docs/certificates.md`` describes the formats. The
+rules of acceptance are those of :mod:`proplace.certification.checker`, which needs nothing but the
+standard library.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+
+from proplace.certification import checker
+from proplace.core.errors import CertificateError
+from proplace.core.files import atomic_write
+from proplace.core.model_set import ModelSet
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from proplace.certification.batched_bnb import Nodes
+    from proplace.certification.checker import Statement, Verdict
+    from proplace.certification.fixed import Node, Space
+    from proplace.certification.input_boxes import InputBox
+    from proplace.core.network import Array
+
+
+def canonical(facts: Mapping[str, Any]) -> str:
+    """Canonical JSON: sorted keys, no spaces, shortest decimals."""
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+class Document(ABC):
+    """A claim with its proof, as one line of canonical JSON."""
+
+    _called: ClassVar[str]
+    """What it is called where a file is something else."""
+
+    if TYPE_CHECKING:  # a field of those that are nothing but text, else a property
+
+        @property
+        def text(self) -> str:
+            """The document as canonical JSON."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, facts: dict[str, Any]) -> Self:
+        """Make it of what a file holds; raises ``checker.Rejected`` where that is something else."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields of the document."""
+        facts: dict[str, Any] = json.loads(self.text)
+        return facts
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Return the document as JSON, one line."""
+        return self.text
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the document; the file appears whole or not at all."""
+        with atomic_write(Path(path)) as file:
+            file.write(self.text.encode() + b"\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file. What it claims is checked by ``check``, not here."""
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                return cls._read(checker.parse(file.read(checker.MOST_BYTES + 1)))
+        except FileNotFoundError:
+            raise CertificateError(f"{path}: no such file", name=path.name) from None
+        except (OSError, ValueError, RecursionError, checker.Rejected) as error:
+            raise CertificateError(
+                f"{path.name}: not {cls._called} ({error})", name=path.name
+            ) from None
+
+
+@dataclass(frozen=True)
+class Certificate(Document):
+    """A verdict about one input, or every point of a box around it, with its proof.
+
+    Examples
+    --------
+    >>> from proplace import Network, certify
+    >>> net = Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
+    >>> report = certify(net, [[1.0, 0.0], [0.0, 1.0]], delta=0.05, certificates=True)
+    >>> [certificate.verdict for certificate in report.certificates]
+    ['robust', 'not robust']
+    >>> verdict = report.certificates[0].check(net)
+    >>> verdict.accepted, verdict.statement.target, verdict.statement.input
+    (True, 1, [1.0, 0.0])
+    """
+
+    text: str
+    """The certificate as canonical JSON: sorted keys, no spaces, shortest decimals."""
+
+    _called = "a certificate"
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Certificate:
+        """Make a certificate from its fields."""
+        return cls(canonical(facts))
+
+    @property
+    def verdict(self) -> Literal["robust", "not robust"]:
+        """What is claimed."""
+        verdict: Literal["robust", "not robust"] = self.facts["verdict"]
+        return verdict
+
+    @classmethod
+    def _read(cls, facts: dict[str, Any]) -> Certificate:
+        if facts.get("format") == checker.FORMAT_BUNDLE:
+            raise checker.Rejected("it is a bundle of several; read it with pp.Bundle.load")
+        if facts.get("verdict") not in ("robust", "not robust"):
+            raise checker.Rejected("no known verdict")
+        return cls.of(facts)
+
+    def check(
+        self, net: Network, shifts: Shifts | None = None, *, box: InputBox | None = None
+    ) -> Verdict:
+        """Check every step of the proof against the network, in exact arithmetic.
+
+        Parameters
+        ----------
+        net
+            The network that the certificate speaks of.
+        shifts
+            The box of networks that must be covered. It is needed where the certificate names a box by
+            its digest: then the intervals are not in it.
+        box
+            The ends of a box of inputs, as the network takes them, that must be covered.
+
+        Returns
+        -------
+        Verdict
+            Its ``statement`` is what was proved: target, delta or box, input and margin, and the ends
+            of the box of inputs where it speaks of one.
+        """
+        kind, named = self.facts.get("format"), "shifts" in self.facts
+        named = named and kind in (checker.FORMAT_BOX, checker.FORMAT_INPUTS)
+        if named and shifts is None:
+            raise CertificateError(
+                "the certificate speaks of a box of networks, which it names by its digest alone; give "
+                "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file",
+                name="shifts",
+            )
+        intervals = parameters_of_shifts(shifts) if named and shifts is not None else None
+        verdict = checker.check(self.text, parameters(net), demanded(box), intervals)
+        if verdict.statement is None or shifts is None or covers(verdict.statement, net, shifts):
+            return verdict
+        reason = f"it does not cover the box of shifts; proved is only: {verdict.statement}"
+        return verdict._replace(accepted=False, reason=reason)
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.verdict}, {len(self.text)} bytes)"
+
+
+def parameters(net: Network) -> checker.Parameters:
+    """Return the network as the checker takes it."""
+    return checker.Parameters(
+        [(layer.W.tolist(), None if layer.b is None else layer.b.tolist()) for layer in net.layers],
+        **{name: part.tolist() for name, part in net.input_map.parts.items()},
+    )
+
+
+def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
+    """Whether all networks of a box are among those that a statement about ``net`` speaks of."""
+    if proved.shifts is not None:
+        return proved.shifts == shifts.digest
+    # Radii of a certificate are about the parameters of the file, with batch norm folded in or not.
+    pairs = [(layer.W, layer.b) for layer in net.layers]
+    plain = Network(pairs, **net.input_map.parts, precision=net.precision, folds=None)
+    ball = Shifts.of(plain, [(weight, bias) for weight, bias in proved.delta])
+    shifts = Shifts.of(net, shifts)
+    if ball.radii is None or shifts.radii is None:
+        return ball.contains(shifts.low) and ball.contains(shifts.high)
+    radii = zip(chain(*ball.radii), chain(*shifts.radii), strict=True)
+    return all(mine >= theirs for mine, theirs in radii)
+
+
+def demanded(box: InputBox | None) -> checker.Demand:
+    """Return the demand for a box of inputs, if there is one."""
+    if box is None:
+        return checker.Demand()
+    low, high = (np.asarray(end, dtype=np.float64).ravel().tolist() for end in box)
+    return checker.Demand(low=low, high=high)
+
+
+def parameters_of_shifts(shifts: Shifts) -> checker.Shifts:
+    """Return the box as the checker takes it: by its ends, as they are in its file."""
+    return checker.Shifts(parameters(shifts.low), parameters(shifts.high))
+
+
+@functools.lru_cache(maxsize=16)
+def digest(net: Network) -> str:
+    """Return the digest by which certificates name the network."""
+    return checker.digest(parameters(net))
+
+
+def claim(
+    net_digest: str,
+    shifts: Shifts,
+    x: Array,
+    target: int,
+    margin: float,
+    verdict: str,
+    *,
+    box: InputBox | None = None,
+) -> dict[str, Any]:
+    """Fields that every certificate has; a box that is not given by radii is named by its digest.
+
+    ``box`` holds the ends of the box of inputs that it speaks of.
+    """
+    facts: dict[str, Any] = {
+        "format": checker.FORMAT,
+        "network": net_digest,
+        "input": x.tolist(),
+        "target": target,
+        "margin": margin,
+        "verdict": verdict,
+    }
+    if shifts.radii is None:
+        facts |= {"format": checker.FORMAT_BOX, "shifts": shifts.digest}
+    else:
+        facts["delta"] = [list(pair) for pair in shifts.radii]
+    if box is not None:
+        low, high = box
+        facts |= {"format": checker.FORMAT_INPUTS, "low": low.tolist(), "high": high.tolist()}
+    return facts
+
+
+def shifted_fields(net: Network) -> list[dict[str, Any]]:
+    """Field ``shifted`` of a certificate that a row is not robust."""
+    return [
+        {"W": layer.W.tolist(), "b": None if layer.b is None else layer.b.tolist()}
+        for layer in net.layers
+    ]
+
+
+def short(value: float) -> float:
+    """Return a whole number as an int: 1 takes less room than 1.0."""
+    value = float(value)
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+
+
+def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
+    """Leaves of one row as a tree in preorder: a split, then its side U <= 0, then U >= 0.
+
+    A set of leaves that covers all signs has a neuron that all leaves split (the activations of the tree
+    they came from, or any other such neuron: both of its sides are covered too).
+    """
+    fields = _leaves(nodes, lower)
+    if len(nodes) == 1:
+        return fields
+    widths = [layer.shape[1] for layer in nodes.splits]
+    names = [(i + 1, k) for i, width in enumerate(widths) for k in range(width)]
+    signs = np.concatenate(nodes.splits, axis=1)
+    todo = [np.arange(len(nodes))]
+    found: list[Any] = []
+    while todo:
+        leaves = todo.pop()
+        if len(leaves) == 1:
+            found.append(fields[leaves[0]])
+            continue
+        here = signs[leaves]
+        common = np.flatnonzero((here != 0).all(axis=0))
+        mixed = common[(here[:, common] != here[0, common]).any(axis=0)]
+        pick = int(mixed[0])
+        found.append(list(names[pick]))
+        todo += [leaves[here[:, pick] > 0], leaves[here[:, pick] < 0]]
+    return found
+
+
+def _leaves(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
+    """Return, of each leaf, what differs from the multipliers that all leaves share."""
+    fields: list[Any] = [{} for _ in range(len(nodes))]
+    for name, values, usual in (
+        ("lower", nodes.alpha, lower),
+        ("gamma", nodes.gamma, [0.0] * len(nodes.gamma)),
+    ):
+        for i, (layer, common) in enumerate(zip(values, usual, strict=True)):
+            where = np.nonzero(layer != common)
+            for leaf, k, value in zip(*(a.tolist() for a in (*where, layer[where])), strict=True):
+                fields[leaf].setdefault(name, []).append([i + 1, k, short(value)])
+    return fields
+
+
+@dataclass(frozen=True)
+class FixedPrediction(Document):
+    """A proof that no network of a set gives a class to any input of some spaces.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from proplace import Network, Shifts
+    >>> from proplace.certification import Refusal, Space
+    >>> net = Network([([[1.0, -1.0]], [-0.5])])
+    >>> refusal = Refusal(net, Shifts.of(net, 0.05), target=1)
+    >>> space = Space.of(np.array([0.0, 0.5]), np.array([0.75, 0.5]))
+    >>> proof = refusal.certificate(refusal.prove([space]))
+    >>> verdict = proof.check(net)
+    >>> verdict.accepted, verdict.reason
+    (True, 'fixed: no network within delta 0.05 gives class 1 at any input of the box [0.0, 0.75], 0.5')
+    """
+
+    text: str
+    """The certificate as canonical JSON: sorted keys, no spaces, shortest decimals."""
+
+    _called = "a certificate of a fixed prediction"
+
+    @classmethod
+    def of(
+        cls, net: Network, shifts: Shifts, target: int, trees: Sequence[Node]
+    ) -> FixedPrediction:
+        """Write down the trees of cuts, the leaves of which are proved."""
+        named = {"shifts": shifts.digest}
+        radii = {} if shifts.radii is None else {"delta": [list(pair) for pair in shifts.radii]}
+        facts = (radii or named) | {
+            "format": checker.FORMAT_FIXED,
+            "network": digest(net),
+            "target": target,
+            "spaces": [written(tree.space) for tree in trees],
+            "trees": [[_node(node) for node in tree.preorder()] for tree in trees],
+        }
+        return cls(canonical(facts))
+
+    @property
+    def verdict(self) -> Literal["fixed"]:
+        """What is claimed."""
+        return "fixed"
+
+    @classmethod
+    def _read(cls, facts: dict[str, Any]) -> FixedPrediction:
+        if facts.get("format") != checker.FORMAT_FIXED:
+            raise checker.Rejected(f"its format is not {checker.FORMAT_FIXED!r}")
+        return cls(canonical(facts))
+
+    def check(
+        self, net: Network, shifts: Shifts | None = None, *, spaces: Sequence[Space] | None = None
+    ) -> Verdict:
+        """Check every step of the proof against the network, in exact arithmetic.
+
+        Parameters
+        ----------
+        net
+            The network that the certificate speaks of.
+        shifts
+            The box of networks that must be covered. It is needed where the certificate names a box by
+            its digest: then the intervals are not in it.
+        spaces
+            The spaces of inputs that it must be about.
+
+        Returns
+        -------
+        Verdict
+            Its ``statement`` is what was proved: target, delta or box, and the spaces.
+        """
+        named = "shifts" in self.facts
+        if named and shifts is None:
+            raise CertificateError(
+                "the certificate speaks of a box of networks, which it names by its digest alone; give "
+                "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file",
+                name="shifts",
+            )
+        box = parameters_of_shifts(shifts) if named and shifts is not None else None
+        verdict = checker.check(self.text, parameters(net), shifts=box)
+        proved = verdict.statement
+        if proved is None or not verdict.accepted:
+            return verdict
+        wrong = ""
+        if shifts is not None and not covers(proved, net, shifts):
+            wrong = "it does not cover the box of shifts"
+        elif spaces is not None and proved.spaces != [written(space) for space in spaces]:
+            wrong = "it is about other inputs"
+        if not wrong:
+            return verdict
+        return verdict._replace(accepted=False, reason=f"{wrong}; proved is only: {proved}")
+
+    def __repr__(self) -> str:
+        return f"FixedPrediction({len(self.text)} bytes)"
+
+
+def written(space: Space) -> dict[str, Any]:
+    """The fields of a space."""
+    return {
+        "low": space.low.tolist(),
+        "high": space.high.tolist(),
+        "choices": [
+            {"columns": choice.columns.tolist(), "values": choice.values.tolist()}
+            for choice in space.choices
+        ],
+    }
+
+
+def _node(node: Node) -> dict[str, Any]:
+    """A cut, or a leaf with the class that wins and its certificate."""
+    if node.at is not None:
+        where, place = node.at
+        if where >= 0:
+            return {"column": where, "at": place}
+        return {"choice": -1 - where, "at": int(place)}
+    if node.proof is None or node.other is None:
+        raise CertificateError("a part of a space has no proof")
+    return {"other": node.other, "certificate": node.proof.facts}
+
+
+@dataclass(frozen=True)
+class Bundle(Document):
+    """Certificates that promise one class to one input, each for its own network and box.
+
+    Make one with :meth:`of`.
+
+    Examples
+    --------
+    >>> from proplace import Bundle, Network, Shifts, certify
+    >>> sets = []
+    >>> for w in (1.0, 1.5):
+    ...     net = Network([([[w, -1.0]], [0.0])])
+    ...     sets.append((net, Shifts.of(net, 0.1)))
+    >>> bundle = Bundle.of(
+    ...     certify(net, [[1.0, 0.0]], shifts, certificates=True).certificates[0]
+    ...     for net, shifts in sets
+    ... )
+    >>> bundle
+    Bundle(2 certificates)
+    >>> bundle.check(sets).accepted
+    True
+    """
+
+    certificates: tuple[Certificate, ...]
+    """The certificates, in the order of their sets."""
+
+    _called = "a bundle of certificates"
+
+    @classmethod
+    def of(cls, certificates: Iterable[Certificate]) -> Bundle:
+        """Put certificates together."""
+        found = tuple(certificates)
+        if not found or not all(isinstance(one, Certificate) for one in found):
+            raise CertificateError(
+                "a bundle is made of one or more certificates; some are missing",
+                name="certificates",
+            )
+        return cls(found)
+
+    @property
+    def verdict(self) -> Literal["robust", "not robust"]:
+        """What is claimed of all sets together."""
+        good = all(one.verdict == "robust" for one in self.certificates)
+        return "robust" if good else "not robust"
+
+    @property
+    def text(self) -> str:
+        """The bundle as canonical JSON: sorted keys, no spaces."""
+        inside = ",".join(certificate.text for certificate in self.certificates)
+        return f'{{"certificates":[{inside}],"format":"{checker.FORMAT_BUNDLE}"}}'
+
+    @classmethod
+    def _read(cls, facts: dict[str, Any]) -> Bundle:
+        return cls.of(Certificate.of(proof) for proof in checker.bundled(facts))
+
+    def check(
+        self,
+        sets: Iterable[ModelSet | tuple[Network, Shifts]],
+        *,
+        box: InputBox | None = None,
+    ) -> Verdict:
+        """Check every certificate against the network and the box that it names.
+
+        Parameters
+        ----------
+        sets
+            The networks, each with its box, that must give the input its class.
+        box
+            The ends of a box of inputs, as the networks take them, that must be covered.
+
+        Returns
+        -------
+        Verdict
+            Accepted if all certificates hold, speak of one input and one class, and cover all of the
+            sets. ``parts`` are the verdicts about the single certificates.
+        """
+        pairs = [(one.net, one.shifts) if isinstance(one, ModelSet) else one for one in sets]
+        if not pairs:
+            raise CertificateError(
+                "give the networks, each with its box, that must be covered", name="networks"
+            )
+        named = {certificate.facts.get("shifts") for certificate in self.certificates}
+        boxes = {shifts.digest: shifts for _, shifts in pairs if shifts.digest in named}
+        found = checker.check_all(
+            self.text,
+            [parameters(net) for net, _ in pairs],
+            [parameters_of_shifts(each) for each in boxes.values()],
+            demanded(box),
+        )
+        for net, shifts in pairs if found.accepted else ():
+            proved = [part.statement for part in found.parts if part.statement is not None]
+            if not any(one.network == digest(net) and covers(one, net, shifts) for one in proved):
+                reason = f"nothing covers {shifts!r} of the network {digest(net)}; proved is only: "
+                return found._replace(accepted=False, reason=reason + found.reason)
+        return found
+
+    def __repr__(self) -> str:
+        return f"Bundle({len(self.certificates)} certificate{'s' * (len(self.certificates) > 1)})"
+
+
+Proof: TypeAlias = "Certificate | Bundle | FixedPrediction"
+"""A certificate; where several sets of networks have a say, one for each in a bundle.
+
+That of a fixed prediction says that there can be no answer.
+"""
+
+
+def read_proof(content: bytes) -> Proof:
+    """Make a proof of the content of its file, of whichever kind; see ``check`` for what it is worth."""
+    facts = checker.parse(content)
+    if facts.get("format") == checker.FORMAT_BUNDLE:
+        return Bundle._read(facts)
+    kind = FixedPrediction if facts.get("format") == checker.FORMAT_FIXED else Certificate
+    return kind(content.decode())
