@@ -1,6 +1,6 @@
-"""Linear and mixed-integer programs: the only room that imports a solver.
+"""Linear and mixed-integer programs: the only package that imports a solver.
 
-Two seams. :class:`LinearProgram` is a linear program in HiGHS that stays warm while its bounds, costs
+:class:`LinearProgram` is a linear program in HiGHS that stays warm while its bounds, costs
 and rows change: the branch and bound trees of the certification and of the search solve thousands of
 them a second. :func:`solve` hands a whole mixed-integer :class:`Model` to HiGHS or Gurobi. Both map
 what a solver says to a few plain statuses, and both try again where a solver gives no answer.
@@ -8,7 +8,6 @@ what a solver says to a few plain statuses, and both try again where a solver gi
 
 from __future__ import annotations
 
-from proplace.solvers.answers import Raw, Solution
 from proplace.solvers.linear import (
     INF,
     QUICKEST,
@@ -18,7 +17,7 @@ from proplace.solvers.linear import (
     Verdict,
 )
 from proplace.solvers.mixed_integer import Solver, check, solve
-from proplace.solvers.model import Arrays, Integers, Model
+from proplace.solvers.model import Arrays, Integers, Model, Raw, Solution
 
 __all__ = [
     "INF",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import SolverError, require
-from proplace.solvers.answers import FAILED, OPEN, TOLERANCE, Raw, finite
+from proplace.solvers.model import FAILED, OPEN, TOLERANCE, Raw, finite
 
 if TYPE_CHECKING:
     from proplace.solvers.model import Arrays

@@ -19,8 +19,6 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from proplace.solvers.highs import quiet, rowwise_model
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -307,3 +305,34 @@ class LinearProgram:
         """Multipliers of the rows that show that the program is infeasible, if the solver has them."""
         _, found, ray = self.solver.getDualRay()
         return np.asarray(cast("Any", ray)) if found else None
+
+
+def quiet() -> Any:
+    """Return a silent HiGHS."""
+    solver = highspy.Highs()
+    solver.silent()
+    return solver
+
+
+def rowwise_model(
+    cost: Array,
+    offset: float,
+    columns: tuple[Array, Array],
+    entries: tuple[npt.NDArray[np.integer], npt.NDArray[np.integer], Array],
+    rows: tuple[Array, Array],
+) -> Any:
+    """Return a linear program as HiGHS takes it.
+
+    ``columns`` and ``rows`` are lower and upper bounds; ``entries`` holds where each row starts
+    (and where the last one ends), the column of each entry, and its value.
+    """
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(cost), len(rows[0])
+    lp.col_cost_, lp.offset_ = cost, offset
+    lp.col_lower_, lp.col_upper_ = columns
+    lp.row_lower_, lp.row_upper_ = rows
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    starts, index, values = entries
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = starts.astype(np.int32), index.astype(np.int32)
+    lp.a_matrix_.value_ = values
+    return lp

@@ -9,27 +9,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import highspy
 import numpy as np
 
 from proplace.core.errors import SolverError
 from proplace.core.options import one_of
-from proplace.solvers import gurobi, highs
-from proplace.solvers.answers import FAILED, OPEN, Raw, Solution
+from proplace.solvers import gurobi
+from proplace.solvers.linear import quiet, rowwise_model
+from proplace.solvers.model import FAILED, OPEN, TOLERANCE, Raw, Solution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proplace.solvers.answers import Status
-    from proplace.solvers.model import Arrays, Model
+    from proplace.solvers.model import Arrays, Model, Status
 
 Solver = Literal["highs", "gurobi"]
 
 _ACCEPTED = 1e-6  # violation beyond which an answer is not taken for one
-_BACKENDS: dict[Solver, Callable[[Arrays, float | None], Raw]] = {
-    "highs": highs.solve,
-    "gurobi": gurobi.solve,
+_HIGHS: dict[str, float | int | bool] = {
+    "threads": 1,
+    "random_seed": 0,
+    "primal_feasibility_tolerance": TOLERANCE,
+    "dual_feasibility_tolerance": TOLERANCE,
+    "mip_feasibility_tolerance": TOLERANCE,
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": TOLERANCE,
+    "mip_allow_restart": False,  # costs more than it gives at these sizes
+    "small_matrix_value": 1e-12,
 }
 
 
@@ -104,3 +112,57 @@ def _checked(arrays: Arrays, solver: Solver, raw: Raw) -> Solution:
     # Without integers there is no tree, and what solvers report as its bound means nothing.
     bound = objective if status == "optimal" and not arrays.integer.any() else raw.bound
     return Solution(status, raw.x, objective, min(bound, objective))
+
+
+def _solve_on_highs(arrays: Arrays, time_limit: float | None) -> Raw:
+    """Solve a model with HiGHS."""
+    solver = quiet()
+    for name, value in _HIGHS.items():
+        solver.setOptionValue(name, value)
+    if time_limit is not None:
+        solver.setOptionValue("time_limit", float(time_limit))
+    solver.passModel(_highs_model(arrays))
+    limited = time_limit is not None
+    solver.run()
+    if _highs_status(solver, limited) == FAILED:  # tight tolerances and presolve sometimes disagree
+        solver.clearSolver()
+        solver.setOptionValue("presolve", "off")
+        solver.run()
+    info = solver.getInfo()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    x = np.array(solver.getSolution().col_value) if found else None
+    bound = info.mip_dual_bound if arrays.integer.any() else -math.inf
+    return Raw(_highs_status(solver, limited), x, bound, str(solver.getModelStatus()))
+
+
+def _highs_status(solver: Any, limited: bool) -> Any:
+    status = highspy.HighsModelStatus
+    return {
+        status.kOptimal: "optimal",
+        status.kModelEmpty: "optimal",
+        status.kInfeasible: "infeasible",
+        status.kUnbounded: "unbounded",
+        status.kUnboundedOrInfeasible: OPEN,
+        status.kTimeLimit: "limit" if limited else FAILED,
+    }.get(solver.getModelStatus(), FAILED)
+
+
+def _highs_model(arrays: Arrays) -> Any:
+    A = arrays.A
+    lp = rowwise_model(
+        arrays.cost,
+        arrays.offset,
+        (arrays.lower, arrays.upper),
+        (A.indptr, A.indices, A.data),
+        (arrays.row_lower, arrays.row_upper),
+    )
+    if arrays.integer.any():
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        lp.integrality_ = [kinds[int(flag)] for flag in arrays.integer]
+    return lp
+
+
+_BACKENDS: dict[Solver, Callable[[Arrays, float | None], Raw]] = {
+    "highs": _solve_on_highs,
+    "gurobi": gurobi.solve,
+}

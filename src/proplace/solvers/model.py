@@ -6,13 +6,15 @@ A model is
     \min_x\ c \cdot x + o \quad \text{s.t.} \quad
     a \le A x \le b, \qquad l \le x \le u, \qquad x_i \in \mathbb{Z}\ (i \in I) .
 
-Infinite bounds are written ``inf``.
+Infinite bounds are written ``inf``. A solver replies with a :class:`Raw`, in its own words, which becomes
+a :class:`Solution` once it is checked.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.core.network import Array
+
 
 Integers = npt.NDArray[np.intp]
 
@@ -124,3 +127,52 @@ class Model:
 
 def _joined(blocks: Sequence[tuple[Any, ...]], parts: int) -> list[Any]:
     return [np.concatenate([np.zeros(0), *(block[k] for block in blocks)]) for k in range(parts)]
+
+
+Status = Literal["optimal", "infeasible", "unbounded", "limit"]
+
+TOLERANCE = 1e-9
+"""Feasibility, integrality and absolute gap that every solver is asked for."""
+
+OPEN = "infeasible or unbounded"
+"""What presolve may say without telling which."""
+
+FAILED = "failed"
+"""Any status that is no answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a solver found.
+
+    Attributes
+    ----------
+    status
+        ``optimal``, ``infeasible``, ``unbounded`` or ``limit`` (out of time).
+    x
+        The best point, or None.
+    objective
+        Its objective; inf without a point, -inf for an unbounded model.
+    bound
+        Proved lower bound on the objective of any point; inf when there is none.
+    """
+
+    status: Status
+    x: Array | None
+    objective: float
+    bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """An answer in the words of one solver, mapped to a status but not yet checked."""
+
+    status: Status | Literal["infeasible or unbounded", "failed"]
+    x: Array | None
+    bound: float
+    words: str
+
+
+def finite(bound: float) -> float:
+    """Return a bound with the solver's own infinity, such as 1e100, written as inf."""
+    return bound if abs(bound) < 1e20 else math.copysign(math.inf, bound)
