@@ -27,7 +27,6 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import numpy as np
 from pandas.api.types import is_numeric_dtype
-from proplace.certification.proof import digest as network_digest
 from sklearn.compose import make_column_transformer
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -35,6 +34,7 @@ from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 
 import proplace as pp
 import real_data
+from proplace.certification.certificate import digest as network_digest
 
 FOLDER = Path(__file__).parent
 PEOPLE = 20

@@ -6,8 +6,8 @@ A model is
     \min_x\ c \cdot x + o \quad \text{s.t.} \quad
     a \le A x \le b, \qquad l \le x \le u, \qquad x_i \in \mathbb{Z}\ (i \in I) .
 
-Infinite bounds are written ``inf``. A solver replies with a :class:`Raw`, in its own words, which becomes
-a :class:`Solution` once it is checked.
+Infinite bounds are written ``inf``. A solver replies with a :class:`Raw`, in its own words, which
+becomes a :class:`Solution` once it is checked.
 """
 
 from __future__ import annotations
