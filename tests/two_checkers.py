@@ -29,7 +29,7 @@ from oracles import random_box, random_case
 from proplace import verify
 from proplace.certification import Choice, Refusal, Space, certify, checker
 from proplace.certification import certificate as documents
-from support.problems import dense
+from support.problems import dense, raised
 
 NODE = shutil.which("node")
 NO_NODE = "node is not installed"
@@ -81,6 +81,7 @@ def _problem(rng, hidden, kind):
     if kind == "extreme":
         layers = [(a.W * _sizes(rng, a.W.shape), a.b) for a in net.layers]
         net = net.with_layers(layers)
+    net = raised(net, case.target, float(rng.choice([0.0, 0.3, 1.0, 2.0])))
     boxed = kind == "box" or (kind != "delta" and rng.random() < 0.4)
     shifts = random_box(rng, net) if boxed else pp.Shifts.of(net, case.delta)
     return net, shifts, X, case.target
@@ -103,7 +104,7 @@ def _given(net, shifts):
 
 def _points(rng, hidden, kind):
     net, shifts, X, target = _problem(rng, hidden, kind)
-    margin = float(rng.choice([0.0, 0.05, -0.3, -1.0]))
+    margin = float(rng.choice([0.0, 0.05, 0.3, 1.0]))
     with np.errstate(all="ignore"):
         report = pp.certify(net, X, shifts, target, margin=margin, certificates=True)
     for one in report.certificates:
@@ -114,7 +115,7 @@ def _points(rng, hidden, kind):
 def _boxes_of_inputs(rng, hidden, kind):
     net, shifts, X, target = _problem(rng, hidden, kind)
     reach = rng.exponential(0.2, size=(2, *X.shape)) * (rng.random(X.shape) < 0.7)
-    margin = float(rng.choice([0.0, -0.5, -2.0]))
+    margin = float(rng.choice([0.0, 0.5, 1.0]))
     report = certify(
         net, X, shifts, target, margin=margin, box=(X - reach[0], X + reach[1]), certificates=True
     )
@@ -126,7 +127,7 @@ def _boxes_of_inputs(rng, hidden, kind):
 def _branching(rng):
     """Proofs with trees: margins near the worst one."""
     for sizes in ((3, 4, 4, 1), (2, 3, 3, 3), (3, 4, 3, 4, 1)):
-        net, x = dense(rng, sizes, bias=0.1), rng.normal(size=(1, sizes[0]))
+        net, x = raised(dense(rng, sizes, bias=0.1), 1, 500.0), rng.normal(size=(1, sizes[0]))
         worst = float(pp.certify(net, x, 0.1, 1, exact_margin=True).lower[0])
         report = pp.certify(net, x, 0.1, 1, margin=worst - 1e-6, certificates=True)
         if report.certificates[0] is not None:
@@ -138,6 +139,8 @@ def _bundle(rng):
     for boxed in (False, True):
         net = pp.Network([(rng.normal(size=(3, 2)), None), (rng.normal(size=(1, 3)), [0.5])])
         shifts = random_box(rng, net) if boxed else pp.Shifts.of(net, 0.1)
+        net, *ends = (raised(each, 1, 500.0) for each in (net, shifts.low, shifts.high))
+        shifts = pp.Shifts(*ends) if boxed else pp.Shifts.of(net, 0.1)
         worst = float(pp.certify(net, x, shifts, 1, exact_margin=True).lower[0])
         found = pp.certify(net, x, shifts, 1, margin=worst - 0.1, certificates=True)
         parts.append((net, shifts, found.certificates[0]))
@@ -417,6 +420,7 @@ def _lopsided(rng):
     """Proofs about boxes around their networks, wider on one side than on the other."""
     for hidden in range(4):
         net, _, X, target = _problem(rng, hidden, "delta")
+        net = raised(net, target, 50.0)
 
         def moved(sign, net=net):
             def by(values):
@@ -427,7 +431,7 @@ def _lopsided(rng):
             return net.with_layers([(by(layer.W), by(layer.b)) for layer in net.layers])
 
         shifts = pp.Shifts(moved(-1.0), moved(1.0))
-        report = pp.certify(net, X[:1], shifts, target, margin=-50.0, certificates=True)
+        report = pp.certify(net, X[:1], shifts, target, margin=0.0, certificates=True)
         yield Case(f"lopsided {hidden}", report.certificates[0].text.encode(), (net,), (shifts,))
 
 

@@ -15,11 +15,11 @@ from proplace.certification import checker
 from proplace.core.errors import CertificateError
 from proplace.core.transforms import Fold
 from support.errors import raises
-from support.problems import dense
+from support.problems import dense, raised
 
 
 def network(rng, *widths, **front):
-    return dense(rng, [2, *widths, 1], **front)
+    return raised(dense(rng, [2, *widths, 1], **front), 1, 8.0)
 
 
 X = np.array([0.75, -0.5])
@@ -92,12 +92,17 @@ def test_other_inputs_other_classes_and_refutations_do_not_belong_together(sets)
     good = certificate(a, box)
     pairs = [(a, box), (b, ball)]
     assert pp.Bundle.of([good, certificate(b, ball)]).check(pairs).accepted
-    for other, why in (
-        (certificate(b, ball, x=X + np.array([0.0, 2.0**-50])), "different inputs"),
-        (certificate(b, ball, target=0), "different inputs or classes"),
-        (certificate(b, ball, margin=1e6), "not robust"),
+    mirrored = raised(b, 0, 16.0)
+    for other, net, why in (
+        (certificate(b, ball, x=X + np.array([0.0, 2.0**-50])), b, "different inputs"),
+        (
+            certificate(mirrored, pp.Shifts.of(mirrored, ball.radii), target=0),
+            mirrored,
+            "different inputs or classes",
+        ),
+        (certificate(b, ball, margin=1e6), b, "not robust"),
     ):
-        verdict = pp.Bundle.of([good, other]).check(pairs)
+        verdict = pp.Bundle.of([good, other]).check([(a, box), (net, ball)])
         assert not verdict.accepted
         assert why in verdict.reason
         assert verdict.statement is None

@@ -42,6 +42,8 @@ from proplace.certification.node_program import DualBounds
 from proplace.core.errors import CertificateError
 from support.problems import dense
 
+pytestmark = pytest.mark.usefixtures("any_margin")
+
 OLD = json.loads((Path(__file__).parent / "files" / "certificates_0_1.json").read_text())
 FORMATS = {"delta": checker.FORMAT, "shifts": checker.FORMAT_BOX, "inputs": checker.FORMAT_INPUTS}
 

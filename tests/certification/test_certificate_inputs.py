@@ -18,6 +18,8 @@ from proplace.core.errors import CertificateError, InputError
 from support.errors import raises
 from support.problems import dense
 
+pytestmark = pytest.mark.usefixtures("any_margin")
+
 
 def problem(rng, hidden, kind="inputs", **options):
     """A network, its shift set, rows with boxes, and a class."""

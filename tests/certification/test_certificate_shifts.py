@@ -20,6 +20,8 @@ from proplace.certification import checker
 from proplace.core.errors import CertificateError
 from support.errors import raises
 
+pytestmark = pytest.mark.usefixtures("any_margin")
+
 
 def problem(rng, hidden, kind="shifts", **options):
     """A network, a box of networks of its shape, rows, and a class."""

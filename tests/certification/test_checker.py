@@ -28,6 +28,8 @@ from proplace.certification import certificate as documents
 from proplace.certification import checker
 from support.tiers import examples
 
+pytestmark = pytest.mark.usefixtures("any_margin")
+
 NET, X = accepted_rows(5, (3, 4, 4, 1), 30)
 REPORT = pp.certify(NET, X, 0.05, certificates=True)
 ROBUST = REPORT.certificates[int(np.flatnonzero(REPORT.robust)[0])]
@@ -380,7 +382,7 @@ def test_the_statement_is_what_was_proved():
     )
     broken = BROKEN.check(NET)
     assert broken.statement.verdict == "not robust"
-    assert "gives class 1 a margin below 0.0 at input" in broken.reason
+    assert "has for class 1 a margin below 0.0 at input" in broken.reason
     frozen = pp.certify(NET, X[:1], [(0.0, 0.0), (0.01, 0.0), (0.0, 0.02)], 1, certificates=True)
     reason = frozen.certificates[0].check(NET).reason
     assert "(weights, biases of each layer: 0.0, 0.0; 0.01, 0.0; 0.0, 0.02)" in reason

@@ -13,16 +13,18 @@ import proplace as pp
 from certification.problems import called
 from oracles import accepted_rows, random_box
 from proplace.certification import Refusal, Space, certify, checker
+from support.problems import raised
 
 pytestmark = pytest.mark.source
 
 NET, ROWS = accepted_rows(5, (3, 4, 4, 1), 30)
 OTHER = pp.Network([(np.eye(3), None), (np.ones((1, 3)), [0.5])])
 X = ROWS[:1]
+NET = raised(NET, 1, 50.0)
 
 
 def made(net, shifts, **asked):
-    return certify(net, X, shifts, margin=-50.0, certificates=True, **asked).certificates[0]
+    return certify(net, X, shifts, margin=0.0, certificates=True, **asked).certificates[0]
 
 
 def of_rows(_):
@@ -35,7 +37,7 @@ def of_rows(_):
 
 
 def of_broken_rows(_):
-    broken = certify(NET, X, 0.05, margin=50.0, certificates=True).certificates[0]
+    broken = certify(NET, X, 0.05, margin=100.0, certificates=True).certificates[0]
     wrong = [(["proof.json", "net.npz", "--target", "1"], "the opposite of what is demanded")]
     return broken, ["net.npz"], "not robust: a network within delta", wrong
 

@@ -10,6 +10,8 @@ import pytest
 import exactly
 import proplace as pp
 
+pytestmark = pytest.mark.usefixtures("any_margin")
+
 
 def hostile(rng, kind):
     """A network, a row, radii, a target, and a margin that is the worst one or some ulps beside it."""

@@ -17,6 +17,8 @@ from proplace.certification.bounds import Abstraction, chords, start_slopes
 from proplace.certification.enclosure import Enclosure
 from proplace.certification.roundoff import float32_margin
 
+pytestmark = pytest.mark.usefixtures("any_margin")
+
 # -- outward-rounded floats ------------------------------------------------------------------------
 
 

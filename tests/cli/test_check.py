@@ -14,6 +14,7 @@ from oracles import accepted_rows
 from proplace.certification import digest
 from proplace.core.errors import CertificateError, ModelFileError, NetworkError, OptionError
 from support.errors import failed, raises
+from support.problems import raised
 
 
 @pytest.fixture
@@ -53,8 +54,10 @@ def test_the_proved_statement_is_printed(folder):
     net = pp.Network.load(folder / "net.npz")
     x = json.loads((folder / "proofs" / "0.json").read_text())["input"]
     target = 1 - int(net.predict(x)[0])
-    cases = {"zero": (0.0, 1 - target, 0.0), "other": (0.03, target, -50.0)}
+    cases = {"zero": (0.0, 1 - target, 0.0), "other": (0.03, target, 0.25)}
     for name, (delta, wanted, margin) in cases.items():
+        net = net if name == "zero" else raised(net, target, 50.0)
+        net.save(folder / "net.npz")
         report = pp.certify(net, x, delta, wanted, margin=margin, certificates=True)
         assert report.robust[0]
         proof = folder / f"{name}.json"
@@ -83,6 +86,8 @@ def test_certificates_that_prove_less_than_demanded_are_rejected(folder):
     """Each demand on its own; the certificate itself is right."""
     net = pp.Network.load(folder / "net.npz")
     x = json.loads((folder / "proofs" / "0.json").read_text())["input"]
+    net = raised(net, 1, 5.0)
+    net.save(folder / "net.npz")
     least = float(pp.certify(net, x, 0.03, exact_margin=True).lower[0]) - 0.5
     report = pp.certify(net, x, 0.03, margin=least, certificates=True)
     path = folder / "proof.json"

@@ -235,13 +235,15 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
     result = pp.Proplace(net, 0.02, schema=schema, k=2).fit(people).explain(people[:1])
     x = schema.encode(people[:1])[0]
     assert net.predict(x)[0] == 0
-    proof = pp.certify(net, x[None], 0.02, 1, margin=-1.0, certificates=True).certificates[0]
-    assert proof.check(net).accepted
-    forged = dataclasses.replace(
-        result[0], point=x, counterfactual=people.iloc[0], certificate=proof
-    )
-    with raises(LedgerError, match="margin of -1"):
-        ledger.issue(pp.Explanations([forged], provenance=result.provenance), ["z"])
+    facts = result[0].certificate.facts
+    for margin in (-1.0, -5e-324):
+        proof = pp.Certificate.of(facts | {"input": x.tolist(), "margin": margin})
+        assert not proof.check(net).accepted
+        forged = dataclasses.replace(
+            result[0], point=x, counterfactual=people.iloc[0], certificate=proof
+        )
+        with raises(LedgerError, match=f"margin of {margin:g}"):
+            ledger.issue(pp.Explanations([forged], provenance=result.provenance), ["z"])
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(2, 1))
     rows = np.random.default_rng(0).normal(size=(60, 2))

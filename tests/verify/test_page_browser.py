@@ -15,6 +15,7 @@ import proplace as pp
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE
 from proplace import verify
 from support.clocks import PATIENCE
+from support.problems import raised
 from two_checkers import Case, accepted, changed_cases, true_cases
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -226,11 +227,12 @@ def endless():
     """A certificate whose check takes long, though not too long to be refused."""
     rng = np.random.default_rng(0)
     net = pp.Network([(rng.normal(size=(m, n)), None) for m, n in ((40, 20), (40, 40), (1, 40))])
+    net = raised(net, 1, 1e9)
     facts = (
         pp.certify(net, rng.normal(size=(1, 20)), 0.001, certificates=True).certificates[0].facts
     )
     facts = {key: facts[key] for key in ("format", "network", "input", "delta")}
-    facts |= {"target": 1, "margin": -1e9, "verdict": "robust", "tighten": False}
+    facts |= {"target": 1, "margin": 0.0, "verdict": "robust", "tighten": False}
     facts |= {"lower": [[0.5] * 40], "upper": [[0.3] * 40]}
 
     def tree(k):

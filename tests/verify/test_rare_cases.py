@@ -15,6 +15,7 @@ from two_checkers import NO_NODE, NODE, Case, javascript_verdicts, margins_aroun
 
 pytestmark = pytest.mark.skipif(NODE is None, reason=NO_NODE)
 
+SMALL = 2.0**-90
 TINY = 2.0**-110  # beside 1 it is cut: what is left are some 2^-95
 
 
@@ -39,8 +40,8 @@ def cuts():
         yield boxed, linear([1.0, -1.0, TINY], 1, 0.0, boxed=boxed)
         yield False, linear([1.0, -1.0, TINY], 0, 0.0, boxed=boxed)
         yield boxed, linear([1.0, -1.0, -TINY], 0, 0.0, boxed=boxed)
-        yield True, linear([1.0, -1.0, -TINY], 1, -(2.0**-93), boxed=boxed)
-        yield True, linear([1.0, -1.0, TINY], 0, -(2.0**-93), boxed=boxed)
+        yield True, linear([1.0, -1.0, -TINY, SMALL], 1, SMALL - 2.0**-92, boxed=boxed)
+        yield True, linear([1.0, -1.0, TINY, -SMALL], 0, SMALL - 2.0**-92, boxed=boxed)
         yield True, linear([1.0, -1.0, TINY], 1, TINY, boxed=boxed)  # the margin has all places
         yield False, linear([1.0, -1.0, TINY], 1, 2.0 * TINY, boxed=boxed)
 
@@ -78,8 +79,8 @@ def refutations():
 
 
 def trees():
-    net = pp.Network([(np.eye(2), None), ([[1.0, -1.0], [0.5, 1.0]], None), ([[1.0, 1.0]], None)])
-    proof = pp.certify(net, [[1.0, 0.5]], 0.01, margin=-9.0, certificates=True).certificates[0]
+    net = pp.Network([(np.eye(2), None), ([[1.0, -1.0], [0.5, 1.0]], None), ([[1.0, 1.0]], [9.0])])
+    proof = pp.certify(net, [[1.0, 0.5]], 0.01, margin=0.0, certificates=True).certificates[0]
     for good, tree in (
         (True, [[1, 0], {}, {}]),
         (True, [[1, 0], [1, 1], {}, {}, {}]),

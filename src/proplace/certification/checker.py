@@ -10,7 +10,7 @@ fixed matrix in front, matrix (scale * x + shift) + offset). Every weight and ev
 interval: what lies within the certificate's ``delta`` of the given network (format 1), or the ends in
 the shifts file that the certificate names by its digest (format 2; the network then gives shape and
 input map, and may lie outside). Every network with its parameters in these intervals has at least the
-``margin`` at x ("robust"), or the network in the certificate is one of them and has less ("not
+``margin`` >= 0 at x ("robust"), or the network in the certificate is one of them and has less ("not
 robust"). Margin: the logit (target 1) or minus the logit (target 0); of several logits, the target's
 minus the largest other. Format 3 claims the same of every point of the box of inputs from ``low`` to
 ``high``, in which x lies, and of networks of either kind; "not robust" then has one ``point`` of it.
@@ -84,6 +84,7 @@ MOST_BYTES = 32_000_000
 MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
 MOST_NUMBERS = 4_000_000  # in a network file; twice as many in a shifts file
 MOST_WORK = 60_000_000_000  # nanoseconds of an ordinary core, estimated beforehand: about a minute
+LEAST_MARGIN = 0.0  # of a robust certificate: an input with less does not reach the class
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
@@ -150,7 +151,8 @@ class Statement(NamedTuple):
             return f"{self.verdict}: {what} at any input of {_spoken(self.spaces, self.ends)}"
         good = self.verdict == "robust"
         some, size = ("every", "with a margin of at least") if good else ("a", "a margin below")
-        what = f"{some} network {where} gives class {self.target} {size} {self.margin!r}"
+        has = f"{'gives' if good else 'has for'} class {self.target} {size} {self.margin!r}"
+        what = f"{some} network {where} {has}"
         x = ", ".join(map(repr, self.input))
         if self.low is None:
             return f"{self.verdict}: {what} at input {x}"
@@ -301,9 +303,8 @@ def _lacking(  # noqa: PLR0911
     proved: Statement, demand: Demand, network: Parameters, box: Shifts | None
 ) -> str | None:
     """Say what is demanded and not proved, if anything is."""
-    asked = demand
-    if proved.verdict == "fixed":  # of which networks this is so may be demanded
-        asked = demand._replace(delta=None, shifts=None)
+    fixed = proved.verdict == "fixed"  # of which networks this is so may be demanded
+    asked = demand._replace(delta=None, shifts=None) if fixed else demand
     if proved.verdict != "robust" and asked != Demand():
         return "the certificate proves the opposite of what is demanded"
     if demand.target not in (None, proved.target):
@@ -574,6 +575,8 @@ class _Claim:
 
     def robust(self) -> None:
         """Follow one tree per rival class and bound the margin at each leaf."""
+        if self.asked < LEAST_MARGIN:
+            raise Rejected(f"margin is {self.asked!r}: the class is reached from {LEAST_MARGIN} on")
         lower = _table("lower", self.facts["lower"], self.inner)
         upper = _table("upper", self.facts["upper"], self.inner)
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
@@ -1076,14 +1079,8 @@ def main() -> int:
         default=[],
         help="the box of networks that a certificate speaks of: an .npz file written by Shifts.save",
     )
-    kinds: dict[str, Any] = {
-        "target": int,
-        "delta": float,
-        "margin": float,
-        "input": row,
-        "low": row,
-        "high": row,
-    }
+    kinds: dict[str, Any] = {"target": int, "delta": float, "margin": float}
+    kinds |= dict.fromkeys(("input", "low", "high"), row)
     for name, kind in kinds.items():
         parser.add_argument(
             f"--{name}", type=kind, help=f"--{name}=0.5,-1" if kind is row else None

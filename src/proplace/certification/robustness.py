@@ -15,6 +15,7 @@ so that the activations of the first layer have a box, from which the pass goes 
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from proplace.certification import checker
 from proplace.certification.bounds import (
     Abstraction,
     ActivationBounds,
@@ -150,6 +152,13 @@ def certify(
     box = None if box is None else checked_box(X, box)
     threshold = thresholds(net, shifts, X, margin, box)
     wanted = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(X))
+    if certificates and (least := float(wanted.min(initial=math.inf))) < checker.LEAST_MARGIN:
+        raise OptionError(
+            f"margin is {least:g}, but no certificate is written for a margin below 0, with which an "
+            "input does not reach the class; give margin=0, or leave out certificates=True",
+            name="margin",
+            value=margin,
+        )
     whole = Claims(net, shifts, target, X, wanted)
     if box is not None:
         whole = replace(whole, box=box, larger=InputBoxes(net, shifts))

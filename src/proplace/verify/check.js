@@ -168,8 +168,8 @@ function lineOf(said) {
     return `${verdict}: no network ${where} gives class ${target} at any input of ${spacesLine(said)}`;
   }
   const robust = verdict === "robust", some = robust ? "every" : "a";
-  const size = robust ? "with a margin of at least" : "a margin below";
-  const what = `${verdict}: ${some} network ${where} gives class ${target} ${size} ${written(margin)}`;
+  const claim = robust ? `gives class ${target} with a margin of at least` : `has for class ${target} a margin below`;
+  const what = `${verdict}: ${some} network ${where} ${claim} ${written(margin)}`;
   const x = input.map(written).join(", ");
   return low ? `${what} at ${some} point of the box ${boxLine(low, high)} around input ${x}` : `${what} at input ${x}`;
 }

@@ -2,7 +2,7 @@
 //
 // The claim. u = scale * x + shift (then matrix u + offset, where there is one) is what the first layer sees.
 // Each parameter lies in an interval [W, W'], [b, b']: within delta of the network, or in the box. All these
-// networks have at least the margin at x, or at every point of the box of inputs ("robust"); or the one in
+// networks have at least the margin, which is >= 0, at x, or at every point of the box of inputs ("robust"); or the one in
 // the certificate is among them and has less ("not robust").
 //
 // Robust. At the first layer the least and the greatest pre-activations are sums of least and greatest
@@ -23,6 +23,7 @@
 // inputs, then come those of the input maps, then the layers of the network on the two parts of u.
 
 const MOST_WORK = 60000000000; // nanoseconds, estimated beforehand: about a minute
+const LEAST_MARGIN = 0; // of a robust certificate: an input with less does not reach the class
 const COARSEST = 96; // where weights differ by more than 2^96 in size, parameters are cut to that grain
 
 function sumOf(values) {
@@ -229,6 +230,7 @@ class Claim {
   // -- robust ----------------------------------------------------------------------------------------------
 
   robust() {
+    if (this.asked < LEAST_MARGIN) reject(`margin is ${written(this.asked)}: the class is reached from 0.0 on`);
     this.tighten = this.facts.get("tighten");
     if (typeof this.tighten !== "boolean") reject("tighten is neither true nor false");
     const lower = tableOf("lower", this.facts.get("lower"), this.inner);

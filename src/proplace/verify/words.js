@@ -37,8 +37,8 @@ function sentenceOf(said, layers, boxName) {
   }
   const where = said.low ? "a point of the box of inputs below" : "the input below";
   return (
-    `Class ${said.target} is not safe: the certificate holds a network ${networks}, ` +
-    `and that one gives class ${said.target} a margin below ${margin} at ${where}.`
+    `Class ${said.target} does not keep a margin of ${margin}: the certificate holds a network ${networks}, ` +
+    `and at ${where} its margin for class ${said.target} is below ${margin}.`
   );
 }
 

@@ -144,6 +144,8 @@ def _tight(rng):
         line = json.dumps(_plain(net)).encode()
         worst = float(_worst(line, tuple(x), 1, ((delta, delta),) * 3))
         margin = worst - 1e-7 * abs(worst)
+        if margin < 0.0:  # of which no certificate is written
+            continue
         report = pp.certify(net, x, delta, margin=margin, certificates=True)
         if report.robust[0] and report.certificates[0] is not None:
             facts = report.certificates[0].facts
