@@ -13,7 +13,7 @@ from oracles import pairs_of
 from proplace.baselines import milpr
 from proplace.baselines.milpr import _SLACK
 from proplace.core.errors import SolverError
-from proplace.search.pieces import SearchResult
+from proplace.search import SearchResult
 from support.problems import ill_solver
 from support.tiers import seeds
 

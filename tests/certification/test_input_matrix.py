@@ -14,7 +14,7 @@ import proplace as pp
 from proplace.certification import checker
 from proplace.certification.roundoff import float32_margin
 from proplace.core.errors import NetworkError
-from proplace.region.convex_piece import ConvexPiece
+from proplace.region.pieces import ConvexPiece
 from proplace.search import bilevel, tree
 from support.errors import raises
 from support.problems import dense, problem_of

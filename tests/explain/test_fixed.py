@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.explain.fixed import fixed
-from proplace.region.admissible import MOST_VALUES, admissible
+from proplace.region.pieces import MOST_VALUES, admissible
 from proplace.schema.rules import Change
 from support.people import best_logit, random_network
 from support.tiers import seeds

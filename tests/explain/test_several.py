@@ -32,8 +32,8 @@ from proplace.core.errors import (
 )
 from proplace.explain import proplace as explainer_module
 from proplace.explain.provenance import Provenance
-from proplace.region.neighbours import variants
-from proplace.search.pieces import SearchResult
+from proplace.region.pieces import variants
+from proplace.search import SearchResult
 from support.errors import raises
 from support.people import check_bound
 from support.problems import check_robust

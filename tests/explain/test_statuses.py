@@ -17,8 +17,8 @@ from proplace.explain import proplace as explainer_module
 from proplace.explain import proving
 from proplace.region.neighbours import RobustRows
 from proplace.schema import Schema
+from proplace.search import SearchResult
 from proplace.search.oracle import Oracle
-from proplace.search.pieces import SearchResult
 from support.people import (
     LIMITS,
     World,

@@ -7,7 +7,8 @@ import numpy as np
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.model_set import ModelSet
-from proplace.region.neighbours import RobustRows, hull_pieces, variants
+from proplace.region.neighbours import RobustRows
+from proplace.region.pieces import hull_pieces, variants
 from proplace.schema import Categorical, Continuous, Schema
 
 

@@ -12,7 +12,8 @@ import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
 from proplace.core.model_set import ModelSet
-from proplace.region.neighbours import RobustRows, box_pieces, hull_pieces, unrestricted
+from proplace.region.neighbours import RobustRows, unrestricted
+from proplace.region.pieces import box_pieces, hull_pieces
 from proplace.schema import Schema, Value
 from support.errors import raises
 

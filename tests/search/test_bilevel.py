@@ -17,7 +17,7 @@ import pytest
 import proplace as pp
 from proplace import solvers
 from proplace.core.errors import OptionError, SolverError
-from proplace.region.convex_piece import ConvexPiece
+from proplace.region.pieces import ConvexPiece
 from proplace.search import bilevel
 from proplace.solvers import Solution
 from proplace.solvers import solve as solve_model

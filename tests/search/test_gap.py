@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.search import bilevel, tree
-from proplace.search.pieces import search
+from proplace.search import bilevel, search, tree
 from proplace.search.problem import SMALLEST_GAP
 from support.problems import (
     MARGIN,

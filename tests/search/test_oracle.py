@@ -13,8 +13,7 @@ from proplace.certification import Evidence
 from proplace.certification.batched_bnb import first_bounds
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.core.shifts import shifted_layers
-from proplace.search.oracle import Oracle
-from proplace.search.scenario import ShiftedObjective
+from proplace.search.oracle import Oracle, ShiftedObjective
 from support.problems import problem_of
 from support.tiers import quick, seeds
 

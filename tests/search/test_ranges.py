@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from proplace.search.oracle import ShiftedObjective
 from proplace.search.ranges import Ranges, needs_of, ranges_of
-from proplace.search.scenario import ShiftedObjective
 from support.problems import points_of, pre_activations, random_state
 from support.tiers import quick
 

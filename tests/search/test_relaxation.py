@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.search.branching import Gains, choose
 from proplace.search.local import TESTS, LocalSearch
 from proplace.search.oracle import Oracle, Verdict
 from proplace.search.program import Late
 from proplace.search.ranges import key_of
-from proplace.search.relaxation import Relaxation
+from proplace.search.relaxation import Relaxation, tighten
 from proplace.search.state import SearchState
-from proplace.search.tightening import tighten
+from proplace.search.subproblem import Gains, choose
 from support.problems import (
     plain,
     pre_activations,

@@ -12,9 +12,8 @@ import proplace as pp
 from oracles import milp_margin, random_box
 from proplace.core.distances import L1
 from proplace.core.model_set import ModelSet
-from proplace.search import bilevel, tree
+from proplace.search import bilevel, search, tree
 from proplace.search.oracle import Oracle
-from proplace.search.pieces import search
 from proplace.search.problem import SearchProblem
 from support.problems import (
     MARGIN,

@@ -11,9 +11,8 @@ import pytest
 
 import proplace as pp
 from proplace.core.errors import SolverError
-from proplace.search import bilevel, tree
+from proplace.search import bilevel, search, tree
 from proplace.search.oracle import Verdict
-from proplace.search.pieces import search
 from proplace.search.subproblem import MOST_SPLITS_WITHOUT_SOLUTION, Subproblem
 from proplace.solvers import LinearProgram
 from support.problems import (

@@ -9,8 +9,8 @@ import pytest
 
 from proplace.search import tree
 from proplace.search.oracle import Oracle
-from proplace.search.polytope import Polytope
 from proplace.search.problem import SMALLEST_GAP as GAP
+from proplace.search.program import Polytope
 from proplace.search.state import SearchState
 from support.problems import SAME, random_problem
 

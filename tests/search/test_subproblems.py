@@ -36,7 +36,7 @@ ROUTES = {
         "subproblem.REBUILD_SHARE": 1.1,
         "subproblem.TIGHTENING_ROUNDS": 3,
         "subproblem.TIGHTENED_SCENARIOS": 99,
-        "tightening.RANGE_REACHED": 0.0,
+        "relaxation.RANGE_REACHED": 0.0,
         "local.RESERVE": 0.5,
     },
     "never rebuilt": {
@@ -44,7 +44,7 @@ ROUTES = {
         "subproblem.REBUILD_SHARE": 0.0,
         "subproblem.TIGHTENED_SCENARIOS": 99,
         "subproblem.LEAST_ITERATIONS": 10,
-        "tightening.RANGE_REACHED": 0.1,
+        "relaxation.RANGE_REACHED": 0.1,
     },
     "weak incumbents": {
         **WEAK,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.search import bilevel, tree
-from proplace.search.pieces import least_distance, search
+from proplace.search import bilevel, least_distance, search, tree
 from proplace.search.problem import Outcome
 from proplace.search.program import Late
 from proplace.search.relaxation import Relaxation

@@ -15,7 +15,7 @@ import pytest
 
 import proplace as pp
 from proplace.core.distances import L1
-from proplace.region.convex_piece import ConvexPiece
+from proplace.region.pieces import ConvexPiece
 from proplace.schema import Schema
 from proplace.search import tree, writing
 from proplace.search.oracle import Oracle

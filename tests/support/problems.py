@@ -20,12 +20,12 @@ import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.core.distances import L1
 from proplace.core.model_set import ModelSet
-from proplace.region.convex_piece import ConvexPiece
+from proplace.region.pieces import ConvexPiece
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
-from proplace.search.polytope import Polytope
 from proplace.search.problem import SearchProblem
+from proplace.search.program import Polytope
 from proplace.search.ranges import key_of
 
 MARGIN, SLACK = 1e-4, 1e-7

@@ -25,8 +25,8 @@ from proplace.core.model_set import ModelSet
 from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
-from proplace.region.neighbours import box_pieces
-from proplace.search.pieces import search
+from proplace.region.pieces import box_pieces
+from proplace.search import search
 from proplace.search.problem import SearchProblem
 from proplace.tables.rows import distinct
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
-    from proplace.region.convex_piece import ConvexPiece
+    from proplace.region.pieces import ConvexPiece
     from proplace.schema import Schema
     from proplace.schema.person import Person
-    from proplace.search.pieces import SearchResult
+    from proplace.search import SearchResult
 
 _SLACK = 1e-5  # extra margin asked for inside the search, against rounding
 _LINES = 20  # rows to which lines are drawn

@@ -20,7 +20,7 @@ from proplace.certification import checker, parameters, parameters_of_shifts, wr
 from proplace.certification import digest as network_digest
 from proplace.core.model_set import around
 from proplace.explain.holds import held_box
-from proplace.region.admissible import admissible
+from proplace.region.pieces import admissible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.findings import Status
     from proplace.explain.proving import Clock
-    from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import Mask
+    from proplace.region.pieces import ConvexPiece
     from proplace.schema import Column, Schema
     from proplace.schema.person import Person
-    from proplace.search.pieces import SearchResult
+    from proplace.search import SearchResult
     from proplace.search.problem import SearchProblem
     from proplace.search.writing import Written
 

@@ -1,7 +1,7 @@
 """Fixed predictions: people whom no network of Delta accepts, whatever they change.
 
 Where no answer was found, it is asked whether there can be any: whether every network of a set refuses
-every input that the schema allows the person (:mod:`proplace.region.admissible`), whether the data hold
+every input that the schema allows the person (:mod:`proplace.region.pieces`), whether the data hold
 such people or not. A yes is proved (:mod:`proplace.certification.fixed`). Without a proof nothing is
 said: some input may be accepted by some network, or the time was too short.
 """
@@ -18,7 +18,7 @@ from proplace.core.text import enumerated
 from proplace.explain.findings import Finding
 from proplace.explain.several import IN_USE
 from proplace.explain.values import called
-from proplace.region.admissible import admissible
+from proplace.region.pieces import admissible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

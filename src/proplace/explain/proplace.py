@@ -31,17 +31,11 @@ from proplace.explain.proving import Clock, Judge, Prover, allowed
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
-from proplace.region.neighbours import (
-    Neighbours,
-    RobustRows,
-    box_pieces,
-    hull_pieces,
-    unrestricted,
-    variants,
-)
+from proplace.region.neighbours import Neighbours, RobustRows, unrestricted
+from proplace.region.pieces import box_pieces, hull_pieces, variants
 from proplace.schema.features import Continuous
 from proplace.schema.tolerances import check_tolerance, encoded_tolerance, tolerances
-from proplace.search.pieces import SearchResult, search
+from proplace.search import SearchResult, search
 from proplace.search.problem import SMALLEST_GAP, SearchProblem
 from proplace.search.sparse import SparseSearch, Values
 from proplace.solvers import Solver, check
@@ -58,13 +52,13 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Delta
     from proplace.explain.proving import Proved
     from proplace.loaders.cutoffs import Cutoff
-    from proplace.region.convex_piece import ConvexPiece
     from proplace.region.neighbours import RegionKind
+    from proplace.region.pieces import ConvexPiece
     from proplace.region.typical import Typical
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.person import Person
-    from proplace.search.pieces import SearchName
+    from proplace.search import SearchName
     from proplace.search.writing import Written
 
 DEFAULT_MARGIN = 1e-6

@@ -177,7 +177,7 @@ class Prover:
     ) -> Proved | None:
         """The first of some points that, as it will be read, is legal for the person and robust.
 
-        ``people`` are the variants of the person (:func:`proplace.region.neighbours.variants`),
+        ``people`` are the variants of the person (:func:`proplace.region.pieces.variants`),
         ``evidence`` what a search has proved of one point already, for each set.
         """
         for number, row in enumerate(candidates):

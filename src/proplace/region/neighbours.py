@@ -13,7 +13,6 @@ values), and the person is one more vertex of the hull of its own profile.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from dataclasses import dataclass, field
@@ -24,12 +23,9 @@ import numpy.typing as npt
 from scipy.spatial import KDTree
 
 from proplace.certification import Budget, certify
-from proplace.core.errors import OptionError
-from proplace.region.convex_piece import ConvexPiece
-from proplace.schema.person import TOLERANCE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
@@ -45,7 +41,6 @@ _BLOCK = 256
 BUDGET = Budget(2_000, 50)
 """Work for the robustness test of a row; a row that needs more is not a neighbour."""
 _MOST_SCANNED = 20_000  # rows among which typical ones are sought
-_MOST_PROFILES = 20_000
 _LEAST_TIME = 1e-3
 
 
@@ -268,114 +263,3 @@ def unrestricted(schema: Schema) -> bool:
         or getattr(feature, "max_decrease", None) is not None
         for feature in schema.features
     )
-
-
-def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[ConvexPiece]:
-    """One hull per categorical profile of the neighbours; the person joins its own."""
-    profile = schema.profile_columns
-    groups: dict[bytes, dict[bytes, Array]] = {}
-    for row in neighbours:
-        plain = row + 0.0  # -0.0 is 0.0
-        groups.setdefault(plain[profile].tobytes(), {}).setdefault(plain.tobytes(), row)
-    own = (person.x[profile] + 0.0).tobytes()
-    pieces = []
-    for key, found in groups.items():
-        rows = {(person.x + 0.0).tobytes(): person.x} | found if key == own else found
-        vertices = np.array(list(rows.values()))
-        pieces.append(_piece(schema, person, vertices[0], vertices))
-    return pieces
-
-
-def box_pieces(
-    schema: Schema, person: Person, data_low: Array, data_high: Array
-) -> Iterator[ConvexPiece]:
-    """One box per categorical profile that the rules allow: the ranges of the features."""
-    for row in _profiles(schema, person):
-        if person.profile_allowed(row):
-            piece = _piece(schema, person, row, None)
-            lower = np.where(np.isfinite(piece.lower), piece.lower, np.minimum(data_low, person.x))
-            upper = np.where(np.isfinite(piece.upper), piece.upper, np.maximum(data_high, person.x))
-            yield ConvexPiece(None, lower, upper, piece.A, piece.row_lower, piece.row_upper)
-
-
-def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -> ConvexPiece:
-    lower, upper = person.lower.copy(), person.upper.copy()
-    profile = schema.profile_columns
-    lower[profile] = upper[profile] = row[profile]
-    rules = person.linear(row)
-    if vertices is None:
-        return ConvexPiece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
-    # A person outside of a range is a vertex outside of the bounds, which become constraints then.
-    beyond = (vertices < lower - TOLERANCE) | (vertices > upper + TOLERANCE)
-    columns = np.flatnonzero(beyond.any(axis=0))
-    return ConvexPiece(
-        vertices,
-        lower,
-        upper,
-        np.vstack([rules.A, np.eye(len(lower))[columns]]),
-        np.concatenate([rules.lower, lower[columns]]),
-        np.concatenate([rules.upper, upper[columns]]),
-    )
-
-
-def variants(schema: Schema, x: Array, kept: Collection[int] = ()) -> tuple[Person, ...]:
-    """The person as it is, and one variant for each set of out-of-range values that is left unchanged.
-
-    The other values must move into their ranges. The region is the union over all variants. All of
-    them keep the values of the features ``kept``, as if these were immutable.
-    """
-    person = schema.person(x, kept=kept)
-    free = [number for number in person.outside if number not in kept]
-    sets = [more for size in range(len(free) + 1) for more in itertools.combinations(free, size)]
-    return (person, *(schema.person(x, kept={*kept, *more}) for more in sets if more))
-
-
-Options = list[list[tuple["npt.NDArray[np.int64]", "Array"]]]
-"""For each feature with categories, its columns with each of the values that they may take."""
-
-
-def profile_options(schema: Schema, person: Person) -> Options:
-    """Values that the columns of each categorical and binary feature may take, within the bounds.
-
-    Each is a pair of the feature's columns and their values.
-    """
-    grouped = {int(j) for group in schema.groups for j in group}
-    options: Options = []
-    for group in schema.groups:
-        feature = schema.features[schema.columns[int(group[0])].feature]
-        units = [np.eye(len(group))[i] for i in range(len(group))]
-        if getattr(feature, "encoding", "onehot") == "dropfirst":
-            units.insert(0, np.zeros(len(group)))
-        options.append([(group.astype(np.int64), unit) for unit in units])
-    for j in schema.profile_columns:
-        if int(j) not in grouped:
-            column = np.array([int(j)], dtype=np.int64)
-            options.append([(column, np.zeros(1)), (column, np.ones(1))])
-    low, high = person.lower, person.upper
-    return [
-        [(j, unit) for j, unit in choices if ((unit >= low[j]) & (unit <= high[j])).all()]
-        for choices in options
-    ]
-
-
-def profiles(person: Person, options: Options) -> Iterator[Array]:
-    """All combinations of some values of categories, as rows that are the person's elsewhere."""
-    for choice in itertools.product(*options):
-        row = person.x.copy()
-        for columns, values in choice:
-            row[columns] = values
-        yield row
-
-
-def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
-    """All combinations of categories, unless they are too many."""
-    options = profile_options(schema, person)
-    total = math.prod(len(choices) for choices in options)
-    if total > _MOST_PROFILES:
-        raise OptionError(
-            f"region='box' would try {total} combinations of categories (at most {_MOST_PROFILES}); "
-            "make features immutable, or use region='hull'",
-            name="region",
-            value="box",
-        )
-    return profiles(person, options)

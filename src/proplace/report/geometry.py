@@ -23,14 +23,14 @@ from proplace.core.model_set import ModelSet
 from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
-from proplace.region.neighbours import box_pieces, hull_pieces, variants
-from proplace.search.pieces import search
+from proplace.region.pieces import box_pieces, hull_pieces, variants
+from proplace.search import search
 from proplace.search.problem import SearchProblem
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Setting
-    from proplace.region.convex_piece import ConvexPiece
+    from proplace.region.pieces import ConvexPiece
     from proplace.schema import Schema
 
 _PAD = 0.14  # of the width of what is shown, on each side

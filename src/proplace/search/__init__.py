@@ -1,13 +1,136 @@
 """The nearest robust point of the plausible region: a tree search, and Algorithm 1 beside it.
 
-From the bottom: ``problem`` (what is asked) and ``scenario`` (one shifted network); ``polytope``,
-``program``, ``ranges``, ``relaxation`` and ``tightening`` (the linear programs);
-``oracle`` (the robustness test); ``state`` (the only owner of what changes); ``local``, ``branching``,
-``subproblem`` and ``tree`` (what is done when); ``pieces`` (all pieces of a region). ``bilevel`` shares
-``problem`` with these and nothing else.
+:func:`search` solves the convex pieces of a region in the order of a bound on their distance.
+
+From the bottom: ``problem`` (what is asked); ``oracle`` (scenarios and the robustness test);
+``program``, ``ranges`` and ``relaxation`` (the linear programs); ``state`` (the only owner of what
+changes); ``local``, ``subproblem`` and ``tree`` (what is done when). ``bilevel`` shares ``problem``
+with these and nothing else. ``sparse`` and ``writing`` serve sparse requests and features with steps.
 
 The constants of the tree stand in the module that uses them. Whatever they are, a point that is
 returned has passed the exact test, a bound is proved, and ``optimal`` means the gap of ``state``: the
 constants decide how long that takes. They were measured on networks of 2x10 to 2x200 neurons; values
 near by do as well.
 """
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from proplace.core.errors import SolverError
+from proplace.search import bilevel, tree
+from proplace.search.oracle import Oracle
+from proplace.search.problem import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from proplace.certification import Evidence
+    from proplace.region.pieces import ConvexPiece
+    from proplace.search.problem import SearchProblem
+    from proplace.solvers import Solver
+
+
+SearchName = Literal["tree", "bilevel"]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult(Outcome):
+    """The best outcome of all pieces, with what the exact tests have proved of its point.
+
+    ``evidence`` holds one entry for each set of networks, or none at all.
+    """
+
+    evidence: tuple[Evidence, ...] = ()
+
+
+def search(
+    problem: SearchProblem,
+    pieces: Iterable[ConvexPiece],
+    *,
+    method: SearchName = "tree",
+    solver: Solver = "highs",
+    deadline: float = np.inf,
+) -> SearchResult:
+    """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
+
+    ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
+    solver gives no answer, ``trouble`` says so; nothing is concluded from it.
+    """
+    oracle = Oracle(problem)
+    ranked = _ranked(problem, pieces, deadline)
+    if ranked is None:
+        return SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
+    best = Outcome(None, np.inf, np.inf, "infeasible")
+    lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
+    timed_out = False
+    for bound, piece in ranked:
+        if bound >= best.distance:
+            break
+        if time.monotonic() >= deadline:
+            lower, open_, timed_out = min(lower, bound), True, True
+            break
+        found = (
+            tree.solve(problem, piece, cutoff=best.distance, deadline=deadline, oracle=oracle)
+            if method == "tree"
+            else _bilevel(problem, piece, bound, solver, deadline)
+        )
+        nodes, programs, rounds = (
+            nodes + found.nodes,
+            programs + found.programs,
+            rounds + found.rounds,
+        )
+        lower = min(lower, found.lower)
+        open_ |= found.status in ("feasible", "unknown")
+        trouble = trouble or found.trouble
+        timed_out |= found.timed_out
+        if found.distance < best.distance:
+            best = found
+    counts = nodes, programs, rounds
+    if best.point is None:
+        status: Literal["unknown", "infeasible"] = "unknown" if open_ else "infeasible"
+        return SearchResult(None, np.inf, lower, status, *counts, trouble, timed_out and open_)
+    proved = not open_ or lower >= best.distance * (1.0 - problem.gap)
+    return SearchResult(
+        best.point,
+        best.distance,
+        min(lower, best.distance),
+        "optimal" if proved else "feasible",
+        *counts,
+        "" if proved else trouble,
+        timed_out and not proved,
+        oracle.evidence(best.point),
+    )
+
+
+def _ranked(
+    problem: SearchProblem, pieces: Iterable[ConvexPiece], deadline: float
+) -> list[tuple[float, ConvexPiece]] | None:
+    """The pieces by a bound on their distance, the nearest first; None: the deadline came first."""
+    found = []
+    for piece in pieces:
+        if time.monotonic() >= deadline:
+            return None
+        found.append((least_distance(problem, piece), piece))
+    return sorted(found, key=lambda item: item[0])
+
+
+def _bilevel(
+    problem: SearchProblem, piece: ConvexPiece, bound: float, solver: Solver, deadline: float
+) -> Outcome:
+    """Algorithm 1 on one piece; where its solver fails, all that is known is ``bound``."""
+    try:
+        found = bilevel.solve(problem, piece, solver=solver, deadline=deadline)
+    except SolverError as error:
+        return Outcome(None, np.inf, bound, "unknown", trouble=str(error))
+    return replace(found, timed_out=found.status == "unknown")
+
+
+def least_distance(problem: SearchProblem, piece: ConvexPiece) -> float:
+    """Lower bound on the distance of a piece: the distance to the box around it."""
+    low, high = piece.box()
+    return float(problem.distance.between(problem.x, np.clip(problem.x, low, high)))

@@ -17,8 +17,8 @@ from proplace.search.program import Program, check_time
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
+    from proplace.search.oracle import ShiftedObjective
     from proplace.search.program import LpPoint
-    from proplace.search.scenario import ShiftedObjective
     from proplace.search.state import Incumbent, SearchState
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from proplace.core.network import Array
-    from proplace.search.polytope import Polytope
-    from proplace.search.scenario import ShiftedObjective
+    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.program import Polytope
 
 Limits = dict["Hashable", tuple[float, float]]
 Mask = npt.NDArray[np.bool_]

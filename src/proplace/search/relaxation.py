@@ -17,10 +17,13 @@ ever pushes the objective down needs no decision: with ``v >= z`` and ``v >= 0``
 
 Activations also lie below affine functions that interpolate upper bounds at the vertices of a simplex
 (:mod:`proplace.search.ranges`, which gives the first l and u too).
+
+Optimisation-based bound tightening (OBBT) finds ranges of the neurons over the relaxation itself.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,11 +41,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from proplace.core.network import Array
-    from proplace.search.polytope import Polytope
-    from proplace.search.program import LpCounts
+    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.program import LpCounts, Polytope
     from proplace.search.ranges import Limits, Ranges
-    from proplace.search.scenario import ShiftedObjective
     from proplace.solvers import Columns
+
 
 # A neuron whose largest coefficient is below this is counted in a smaller unit, but not in a smaller one
 # than LEAST_UNIT: what is smaller still is nothing.
@@ -377,3 +380,52 @@ class Relaxation(Program):
         parts = np.minimum(solution.variables[self._v], solution.variables[self._s])
         result: Array = parts * self._weight
         return result
+
+
+# The end of a range stays as it is if a solution comes within this share of the range, since little can
+# be gained there.
+RANGE_REACHED = 0.15
+
+
+def tighten(relaxation: Relaxation, cutoff: float, first: int = 0) -> bool:
+    """Tighten the neurons of a relaxation, from number ``first`` on.
+
+    This is optimisation-based bound tightening (OBBT): each pre-activation is minimised and
+    maximised over all points of the relaxation that keep the margin and are nearer than ``cutoff``.
+    A new bound is put into force at once, so that each neuron profits from those before it. The next
+    bound to improve is always the one that is nearest to the last solution, which takes few
+    iterations. Bounds that a solution has (almost) reached are left as they are, and at the deadline
+    all others, too. False: there are no such points.
+    """
+    with relaxation.without_objective(cutoff):
+        return _tighten_in_turn(relaxation, first)
+
+
+def _tighten_in_turn(relaxation: Relaxation, first: int) -> bool:
+    neurons = relaxation.neurons
+    ends = np.array([relaxation.limits[neuron.key] for neuron in neurons]).reshape(-1, 2).T.copy()
+    todo = np.tile((ends[0] < 0.0) & (ends[1] > 0.0), (2, 1))
+    todo[:, :first] = False
+    away, scale = np.ones_like(ends), 1.0 / np.maximum(ends[1] - ends[0], 1e-12)
+    while todo.any() and time.monotonic() < relaxation.deadline:
+        side, number = divmod(int(np.where(todo, away, np.inf).argmin()), len(neurons))
+        todo[side, number] = False
+        neuron, sign = neurons[number], 1.0 - 2.0 * side
+        value = relaxation.least(neuron, sign)
+        if value is None:
+            return False
+        if np.isinf(value):
+            continue
+        z = relaxation.pre_activations()
+        if value > sign * ends[side, number]:
+            ends[side, number] = sign * value
+            low, high = float(ends[0, number]), float(ends[1, number])
+            relaxation.limit(neuron, low, high)
+            todo[:, number] &= low < 0.0 < high
+            scale[number] = 1.0 / max(high - low, 1e-12)
+        # how far the solution is from the ends, in widths of the ranges
+        np.subtract(z, ends[0], out=away[0])
+        np.subtract(ends[1], z, out=away[1])
+        away *= scale
+        todo &= away > RANGE_REACHED
+    return True

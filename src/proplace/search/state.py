@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.search.oracle import Verdict
-from proplace.search.polytope import Polytope
-from proplace.search.program import LpCounts
+from proplace.search.program import LpCounts, Polytope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.core.network import Array
-    from proplace.region.convex_piece import ConvexPiece
-    from proplace.search.oracle import Oracle
+    from proplace.region.pieces import ConvexPiece
+    from proplace.search.oracle import Oracle, ShiftedObjective
     from proplace.search.problem import SearchProblem
-    from proplace.search.scenario import ShiftedObjective
 
 
 # A known scenario refutes a point without an exact test if it lies this far below the margin.

@@ -35,9 +35,9 @@ from proplace.search.state import SearchState
 from proplace.search.subproblem import Child, Subproblem
 
 if TYPE_CHECKING:
-    from proplace.region.convex_piece import ConvexPiece
+    from proplace.region.pieces import ConvexPiece
+    from proplace.search.oracle import ShiftedObjective
     from proplace.search.problem import SearchProblem
-    from proplace.search.scenario import ShiftedObjective
 
 
 INHERITED_SCENARIOS = 6  # that the children of a subproblem start with, at most

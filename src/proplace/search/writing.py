@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from proplace.certification import Evidence
     from proplace.core.network import Array
     from proplace.schema import Column
+    from proplace.search.oracle import ShiftedObjective
     from proplace.search.problem import SearchProblem
-    from proplace.search.scenario import ShiftedObjective
 
     Mask = npt.NDArray[np.bool_]
 

@@ -24,21 +24,23 @@ Step 1 is :mod:`proplace.search.bilevel.outer`, step 2 :mod:`proplace.search.bil
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace import solvers
 from proplace.core.errors import OptionError, SolverError
-from proplace.search.bilevel.inner import worst_model
-from proplace.search.bilevel.member import Member
+from proplace.search.bilevel.inner import Member, worst_model
 from proplace.search.bilevel.outer import Outer, distance_to
-from proplace.search.bilevel.run import Run
+from proplace.search.problem import Outcome
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
-    from proplace.region.convex_piece import ConvexPiece
-    from proplace.search.problem import Outcome, SearchProblem
-    from proplace.solvers import Solver
+    from proplace.region.pieces import ConvexPiece
+    from proplace.search.problem import SearchProblem
+    from proplace.solvers import Model, Solution, Solver
 
 
 def solve(
@@ -126,4 +128,34 @@ def _check_progress(problem: SearchProblem, models: list[Member], point: Array) 
             f"the outer minimisation asks for a margin of {margin + problem.slack!r} on one of "
             f"{len(models)} models which gives {margin + surplus!r} to its answer, so the search "
             "would go in circles; try another solver"
+        )
+
+
+@dataclass
+class Run:
+    """The solver, the clock and the counts of one search."""
+
+    solver: Solver
+    deadline: float
+    programs: int = 0
+    rounds: int = 0
+
+    def solve(self, model: Model) -> Solution:
+        """Solve one program in the time that is left."""
+        self.programs += 1
+        left = None if math.isinf(self.deadline) else self.deadline - time.monotonic()
+        solution = solvers.solve(model, self.solver, left)
+        if solution.status == "unbounded":
+            raise SolverError(f"{self.solver} calls a bounded program unbounded")
+        return solution
+
+    def outcome(self, point: Array | None, distance: float, lower: float, status: str) -> Outcome:
+        """What was found, with the counts."""
+        return Outcome(
+            point,
+            distance,
+            lower,
+            status,  # type: ignore[arg-type]
+            programs=self.programs,
+            rounds=self.rounds,
         )

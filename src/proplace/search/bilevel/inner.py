@@ -36,7 +36,6 @@ from proplace.certification import InputBoxes
 from proplace.core.errors import SolverError
 from proplace.core.network import Network
 from proplace.core.shifts import shifted_network
-from proplace.search.bilevel.member import Member
 from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
 
@@ -44,8 +43,21 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
-    from proplace.search.bilevel.run import Run
+    from proplace.search.bilevel import Run
     from proplace.search.problem import SearchProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One model of Delta', with the margin of the set that it comes from."""
+
+    network: Network
+    margin: float
+
+    def surplus(self, point: Array, target: int) -> float:
+        """The margin of a point, by a plain forward pass, less what it must be."""
+        return float(self.network.margin(point, target)[0]) - self.margin
+
 
 _AGREE = 1e-6  # of the margin's size: program and forward pass of the worst model
 

@@ -32,9 +32,9 @@ from proplace.solvers import Model
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Network
-    from proplace.region.convex_piece import ConvexPiece
-    from proplace.search.bilevel.member import Member
-    from proplace.search.bilevel.run import Run
+    from proplace.region.pieces import ConvexPiece
+    from proplace.search.bilevel import Run
+    from proplace.search.bilevel.inner import Member
     from proplace.search.problem import SearchProblem
 
 
