@@ -20,8 +20,8 @@ import pandas as pd
 
 import proplace as pp
 from proplace.explain.results import Explanations
-from proplace.promises.issuing import draft
-from proplace.promises.recording import issue_drafts, known_promises
+from proplace.ledger.issuing import draft
+from proplace.ledger.recording import issue_drafts, known_promises
 
 PART = 10_000
 FEW = 2_000

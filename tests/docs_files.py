@@ -96,6 +96,6 @@ def last_ten():
 PREPARED = {
     "cli.md": lender,
     "experiment.md": retrained,
-    "promises.md": lender,
+    "ledger.md": lender,
     "shifts.md": last_ten,
 }

@@ -21,7 +21,7 @@ BELOW = {
 }
 """The packages from the lowest upwards, each with those that it may import."""
 for name in (
-    *("explain", "baselines", "calibrate", "promises"),
+    *("explain", "baselines", "calibrate", "retrain", "ledger"),
     *("verify", "batch", "report", "experiment", "demo", "cli"),
 ):
     BELOW[name] = list(BELOW)
@@ -31,8 +31,8 @@ UPWARDS = {
     ("core.shifts", "calibrate"),  # Shifts.learn
     ("explain.results", "report"),  # plot, report, letter
     ("explain.summary", "report"),  # plot
-    ("promises.audit", "report"),  # Audit.report
-    ("promises.folders", "batch"),  # Ledger.issue of a results folder
+    ("ledger.audit", "report"),  # Audit.report
+    ("ledger.folders", "batch"),  # Ledger.issue of a results folder
 }
 """Methods that import a higher package when they are called."""
 SOLVERS = {"highspy", "gurobipy"}

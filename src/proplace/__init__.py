@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from proplace.explain.results import Explanation, Explanations
     from proplace.explain.robustness import certify, output_range, worst_case
     from proplace.explain.words import Wording
+    from proplace.ledger.audit import Audit
+    from proplace.ledger.ledger import Ledger
     from proplace.loaders.model import Model
-    from proplace.promises.audit import Audit
-    from proplace.promises.ledger import Ledger
-    from proplace.promises.promised import Promised
-    from proplace.promises.repair import Repair, repair
-    from proplace.promises.within.keras import StayWithin
-    from proplace.promises.within.sklearn import refit_within
-    from proplace.promises.within.torch import stay_within
+    from proplace.retrain.keras import StayWithin
+    from proplace.retrain.promised import Promised
+    from proplace.retrain.repair import Repair, repair
+    from proplace.retrain.sklearn import refit_within
+    from proplace.retrain.torch import stay_within
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
 
 __all__ = [
@@ -96,11 +96,11 @@ _HOMES = {
     "Roar": "baselines",
     "RobX": "baselines",
     "Wachter": "baselines",
-    "Audit": "promises.audit",
-    "Ledger": "promises.ledger",
-    "Promised": "promises.promised",
-    "Repair": "promises.repair",
-    "repair": "promises.repair",
+    "Audit": "ledger.audit",
+    "Ledger": "ledger.ledger",
+    "Promised": "retrain.promised",
+    "Repair": "retrain.repair",
+    "repair": "retrain.repair",
     "Model": "loaders.model",
     "Network": "core.network",
     "Wording": "explain.words",
@@ -112,9 +112,9 @@ _HOMES = {
     "Ordinal": "schema",
     "Schema": "schema",
     "Shifts": "core.shifts",
-    "StayWithin": "promises.within.keras",
-    "refit_within": "promises.within.sklearn",
-    "stay_within": "promises.within.torch",
+    "StayWithin": "retrain.keras",
+    "refit_within": "retrain.sklearn",
+    "stay_within": "retrain.torch",
 }
 
 if not TYPE_CHECKING:  # for type checkers a name that is not imported above is an error

@@ -22,10 +22,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import proplace as pp
 from proplace.core.model_set import ModelSet
 from proplace.explain.results import Setting
-from proplace.promises.chain import canonical
-from proplace.promises.issuing import Draft
-from proplace.promises.recording import append_promise
-from proplace.promises.terms import terms_documents
+from proplace.ledger.chain import canonical
+from proplace.ledger.issuing import Draft
+from proplace.ledger.recording import append_promise
+from proplace.ledger.terms import terms_documents
 
 # -- two features, whose answers are found in an instant -------------------------------------------
 

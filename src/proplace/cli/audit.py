@@ -13,9 +13,9 @@ from proplace.cli import common, delta, report
 from proplace.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
+    from proplace.ledger.audit import Audit
+    from proplace.ledger.renewing import Renewal
     from proplace.loaders.model import Model as WholeModel
-    from proplace.promises.audit import Audit
-    from proplace.promises.renewing import Renewal
     from proplace.schema import Schema
 
 NOT_RELEASED = 3
@@ -113,8 +113,8 @@ def audit(
     --delta 0.02 --issue
     """
     from proplace.explain.proplace import Proplace  # noqa: PLC0415  (quick help)
+    from proplace.ledger.ledger import Ledger  # noqa: PLC0415
     from proplace.loaders.coordinates import with_cutoff_of  # noqa: PLC0415
-    from proplace.promises.ledger import Ledger  # noqa: PLC0415
     from proplace.tables.files import open_table  # noqa: PLC0415
 
     asked = _renewing(renew=renew, issue=issue, expires=expires, train=train, fail_on=fail_on)

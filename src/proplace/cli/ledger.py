@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.promises.ledger import Ledger
-    from proplace.promises.promise import Promise
+    from proplace.ledger.ledger import Ledger
+    from proplace.ledger.promise import Promise
     from proplace.schema import Schema
 
 NOT_MET, BROKEN = 3, 4
@@ -84,7 +84,7 @@ AsOf = Annotated[str | None, typer.Option(help="The day whose state is asked for
 
 @contextmanager
 def _opened(place: str, by: str | None = None, *, create: bool = False) -> Iterator[Ledger]:
-    from proplace.promises.ledger import Ledger  # noqa: PLC0415  (quick help)
+    from proplace.ledger.ledger import Ledger  # noqa: PLC0415  (quick help)
 
     with Ledger(place, actor=by, create=create) as opened:
         yield opened

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
-    from proplace.promises.ledger import Ledger
+    from proplace.ledger.ledger import Ledger
 
 
 class Existing(StrEnum):
@@ -121,7 +121,7 @@ class Promising:
 
     def open(self) -> Ledger:
         """Open the ledger."""
-        from proplace.promises.ledger import Ledger  # noqa: PLC0415
+        from proplace.ledger.ledger import Ledger  # noqa: PLC0415
 
         if is_new(self.place):
             tell(f"note: {self.place} is a new ledger")
@@ -200,7 +200,7 @@ def is_new(place: str) -> bool:
 def check_day(day: str | None) -> None:
     """Say whether a last day is one, and not over."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
-    from proplace.promises.clock import now  # noqa: PLC0415
+    from proplace.ledger.clock import now  # noqa: PLC0415
 
     if day is None:
         return

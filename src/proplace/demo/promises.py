@@ -17,9 +17,9 @@ from rich.table import Table
 from sklearn.metrics import roc_auc_score
 
 from proplace.core.network import Network
-from proplace.promises.ledger import Ledger
-from proplace.promises.repair import repair
-from proplace.promises.within.sklearn import refit_within
+from proplace.ledger.ledger import Ledger
+from proplace.retrain.repair import repair
+from proplace.retrain.sklearn import refit_within
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
-    from proplace.promises.audit import Audit
+    from proplace.ledger.audit import Audit
 
 _EPOCHS, _RATE = 5, 1e-3
 _UNSEEN = 0.25  # share of the decisions

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proplace.explain.words import Wording
-    from proplace.promises.promise import Promise
+    from proplace.ledger.promise import Promise
 
 _CERTIFICATE = "certificate.json"
 

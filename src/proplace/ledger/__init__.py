@@ -1,0 +1,1 @@
+"""Promises to people: a ledger of them, and audits of retrained models."""

@@ -1,0 +1,409 @@
+"""An audit: what a retrained model makes of every open promise."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+
+from proplace.core.errors import OptionError
+from proplace.ledger.clock import now
+from proplace.ledger.comparing import Comparison
+from proplace.ledger.judging import ALARMS, NOTES, VERDICTS, Judgement, judge
+from proplace.ledger.terms import model_documents
+from proplace.ledger.verifying import verdicts_digest
+from proplace.loaders.coordinates import one_cutoff, with_cutoff_of
+from proplace.loaders.model import Model
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from proplace.core.network import Array, Network
+    from proplace.ledger.chain import Head
+    from proplace.ledger.database import Writer
+    from proplace.ledger.judging import Verdict
+    from proplace.ledger.ledger import Ledger
+    from proplace.ledger.promise import OpenPromises
+    from proplace.ledger.renewing import Renewal
+    from proplace.ledger.terms import Terms
+
+FailOn = Literal["broken", "holds"]
+"""What a release gate does not let pass: a broken promise, or any that is not proved."""
+
+_WORDS: dict[Verdict, str] = {
+    "proved": "proved",
+    "holds": "hold",
+    "broken": "broken",
+    "unknown": "cannot be told",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found for all promises of the same terms.
+
+    Attributes
+    ----------
+    terms, model
+        Name of the terms in the ledger, and of the promised model.
+    inside
+        Name of the promised set in which the new network lies; empty if in none.
+    on_rows
+        Whether the new network could be put on the rows of the promised model; else promises were
+        judged point by point.
+    why
+        Why it could not be compared, where it could not.
+    counts
+        How many promises have which verdict.
+    tolerance
+        By how much features of these promises may be missed.
+    """
+
+    terms: str
+    model: str
+    inside: str
+    on_rows: bool
+    why: str
+    counts: dict[Verdict, int]
+    tolerance: dict[str, float]
+
+    def __str__(self) -> str:
+        """One line."""
+        total = sum(self.counts.values())
+        said = f"{_promises(total)} of {self.model} (terms {self.terms[:8]}): {_told(self.counts)}"
+        if self.inside:
+            return f"{said}; the new network lies in the promised set ({self.inside})"
+        return f"{said}; {self.why}" if self.why else said
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What a retrained model makes of every open promise of a ledger.
+
+    Made by :meth:`proplace.Ledger.audit`.
+
+    Attributes
+    ----------
+    ledger
+        The ledger.
+    model, model_digest
+        What the retrained model is called, and its name in the ledger.
+    as_of, time
+        The day on which promises had to be open, and when they were looked at.
+    head
+        The end of the chain then.
+    number
+        The entry of the ledger that records it; None where it was not recorded.
+    ids
+        Numbers of the promises, in order.
+    found
+        The verdicts, margins and notes, side by side.
+    looks
+        What all promises of the same terms have in common.
+    network
+        The network that was read of the retrained model.
+    """
+
+    ledger: Ledger
+    model: str
+    model_digest: str
+    as_of: str
+    time: str
+    head: Head
+    ids: npt.NDArray[np.int64]
+    found: Judgement
+    looks: tuple[Look, ...]
+    network: Network
+    number: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many promises have which verdict."""
+        numbers = np.bincount(self.found.verdict, minlength=len(VERDICTS)).tolist()
+        return dict(zip(VERDICTS, numbers, strict=True))
+
+    @property
+    def broken(self) -> tuple[int, ...]:
+        """Numbers of the promises that are broken."""
+        return self.having("broken")
+
+    @property
+    def alarms(self) -> tuple[int, ...]:
+        """Promises where the model contradicts what was read or proved: never to be passed over."""
+        return tuple(self.ids[np.isin(self.found.note, ALARMS)].tolist())
+
+    @property
+    def tolerance(self) -> dict[str, float]:
+        """By how much features of the broken promises may be missed: the most that any of them allows.
+
+        New answers that are proved with it promise no less than the broken ones did.
+        """
+        most: dict[str, float] = {}
+        for look in self.looks:
+            if look.counts["broken"]:
+                for name, value in look.tolerance.items():
+                    most[name] = max(value, most.get(name, 0.0))
+        return most
+
+    def having(self, verdict: Verdict) -> tuple[int, ...]:
+        """Numbers of the promises with a verdict."""
+        chosen = self.found.verdict == VERDICTS.index(verdict)
+        return tuple(self.ids[chosen].tolist())
+
+    def passes(self, fail_on: FailOn = "broken") -> bool:
+        """Whether a release gate lets the model pass; what cannot be told never passes.
+
+        ``broken``: no promise may be broken. ``holds``: all must be proved.
+        """
+        if fail_on not in get_args(FailOn):
+            raise OptionError(
+                f"fail_on must be 'broken' or 'holds', not {fail_on!r}",
+                name="fail_on",
+                value=fail_on,
+            )
+        counts = self.counts
+        bad = counts["broken"] + counts["unknown"] + len(self.alarms)
+        return not (bad or (fail_on == "holds" and counts["holds"]))
+
+    def verdict(self, promise: int) -> Verdict:
+        """The verdict on one promise."""
+        at = int(np.searchsorted(self.ids, promise))
+        if at == len(self.ids) or self.ids[at] != promise:
+            raise OptionError(
+                f"promise {promise} was not open on {self.as_of}; it has no verdict",
+                name="promise",
+                value=promise,
+            )
+        return VERDICTS[int(self.found.verdict[at])]
+
+    def to_frame(self, verdict: Verdict | None = None) -> pd.DataFrame:
+        """One row for each promise: person, verdict, margin, note, last day and sentence.
+
+        Parameters
+        ----------
+        verdict
+            Only promises with this verdict.
+        """
+        chosen = np.arange(len(self))
+        if verdict is not None:
+            chosen = np.flatnonzero(self.found.verdict == VERDICTS.index(verdict))
+        numbers = self.ids[chosen].tolist()
+        people = self.ledger.recipients(numbers)
+        columns = {
+            "person": [one.person for one in people],
+            "verdict": [VERDICTS[n] for n in self.found.verdict[chosen].tolist()],
+            "margin": self.found.margin[chosen],
+            "note": [NOTES[n] for n in self.found.note[chosen].tolist()],
+            "expires": [one.expires for one in people],
+            "sentence": [one.sentence for one in people],
+        }
+        return pd.DataFrame(columns, index=pd.Index(numbers, name="promise"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it; people by their ids, nothing else of them."""
+        frame = self.to_frame()
+        columns = (frame.index, *(frame[name] for name in ("person", "verdict", "note", "margin")))
+        return {
+            "ledger": self.ledger.name,
+            "audit": self.number,
+            "model": self.model,
+            "digest": self.model_digest,
+            "as_of": self.as_of,
+            "time": self.time,
+            "head": str(self.head),
+            "counts": self.counts,
+            "alarms": list(self.alarms),
+            "terms": [vars(look) for look in self.looks],
+            "promises": [
+                {
+                    "promise": int(number),
+                    "person": person,
+                    "verdict": verdict,
+                    "margin": _number(margin),
+                    "note": note,
+                }
+                for number, person, verdict, note, margin in zip(*columns, strict=True)
+            ],
+        }
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self.to_dict())
+
+    def report(self, path: str | os.PathLike[str], *, title: str = "Audit of promises") -> Path:
+        """Write an HTML page to read, which opens offline (extra ``report``)."""
+        from proplace.report.audit_page import write_audit_page
+
+        return write_audit_page(path, self, title=title)
+
+    def renew(self, explainer: Any, *, n: int | None = None, **wishes: Any) -> Renewal:
+        """Search new answers, against the new model, for the people whose promises are broken.
+
+        Nothing is issued: see :meth:`Renewal.issue`.
+
+        Parameters
+        ----------
+        explainer
+            A fitted explainer of the new model, such as ``Proplace(new_model, 0.02,
+            tolerance=audit.tolerance).fit(table)``; or a function that makes one of what was asked of
+            a promise (``asked`` of :meth:`proplace.Ledger.issue`; None where nothing was said).
+        n
+            For the first so many broken promises only.
+        wishes
+            Further keywords of :meth:`proplace.Proplace.explain`, such as ``prefer``.
+        """
+        from proplace.ledger.renewing import renewed
+
+        return renewed(self, explainer, n, wishes)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        if not len(self):
+            return f"no promise is open on {self.as_of}: {self.model} breaks none"
+        counts = self.counts
+        rest = f"; {counts['unknown']:,} cannot be told" if counts["unknown"] else ""
+        return (
+            f"of {len(self):,} open promise{'s' * (len(self) != 1)}, {self.model} proves "
+            f"{counts['proved']:,}, keeps {counts['holds']:,} without a proof and breaks "
+            f"{counts['broken']:,}{rest}"
+        )
+
+    def __str__(self) -> str:
+        """What was found, in a few lines."""
+        lines = [self.sentence, *(f"  {look}" for look in self.looks if len(self.looks) > 1)]
+        if len(self.looks) == 1:
+            (look,) = self.looks
+            if look.inside:
+                lines.append(f"  the new network lies in the promised set ({look.inside})")
+            elif look.why:
+                lines.append(f"  {look.why}")
+        if self.alarms:
+            lines.append(
+                f"  ALARM: in {_promises(len(self.alarms))} the model contradicts what was read or "
+                "proved of it; to_frame()['note'] says how. Do not release it"
+            )
+        return "\n".join(lines)
+
+
+class _Row(NamedTuple):
+    """A row of the table of verdicts."""
+
+    promise: int
+    verdict: str
+    margin: float | None
+
+
+@dataclass(eq=False)
+class Auditor:
+    """Goes through the open promises of a ledger, group by group, in bounded memory."""
+
+    source: object
+    compared: dict[str, Comparison] = field(default_factory=dict)
+    _counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    _terms: dict[str, Terms] = field(default_factory=dict)
+    _ids: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    _parts: list[Judgement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = Model.of(self.source)
+        self._stated = self.model.threshold is not None
+
+    def adopt_cutoff(self, base: Model | None) -> None:
+        """Read the model with the cut-off of promises, unless it states its own."""
+        if base is None or self._stated:
+            return
+        one_cutoff([base, *(terms.model for terms in self._terms.values())])
+        self.model = with_cutoff_of(base, self.model)
+
+    def judge(self, group: OpenPromises) -> None:
+        """Judge some promises of the same terms."""
+        name = group.terms.digest
+        if name not in self.compared:
+            self.adopt_cutoff(group.terms.model)
+            self.compared[name] = Comparison.of(self.source, self.model, group.terms)
+            self._terms[name] = group.terms
+            self._counts[name] = np.zeros(len(VERDICTS), dtype=np.int64)
+        found = judge(self.compared[name], group)
+        self._counts[name] += np.bincount(found.verdict, minlength=len(VERDICTS))
+        self._ids.append(group.ids)
+        self._parts.append(found)
+
+    def audit(self, ledger: Ledger, day: str, head: Head) -> Audit:
+        """All verdicts, in the order of the promises."""
+        ids = np.concatenate([*self._ids, np.empty(0, dtype=np.int64)])
+        order = np.argsort(ids)
+        fields: list[Array] = [
+            np.concatenate([*(getattr(part, name) for part in self._parts), np.empty(0, kind)])[order]
+            for name, kind in (("verdict", "i1"), ("margin", "f8"), ("note", "i1"))
+        ]  # fmt: skip
+        looks = tuple(
+            Look(
+                name,
+                self._terms[name].model.origin.name,
+                one.inside,
+                one.on_rows is not None,
+                one.why,
+                dict(zip(VERDICTS, self._counts[name].tolist(), strict=True)),
+                dict(self._terms[name].tolerance),
+            )
+            for name, one in self.compared.items()
+        )
+        digest = model_documents(self.model)[-1].digest
+        found = Judgement(*fields)  # type: ignore[arg-type]
+        name = self.model.origin.name
+        own = self.model.network
+        facts = (name, digest, day, now(), head, ids[order], found, looks, own)
+        return Audit(ledger, *facts)
+
+    def recorded(self, audit: Audit, writer: Writer) -> Audit:
+        """Write an audit down, with the model and all verdicts."""
+        writer.keep(model_documents(self.model))
+        body = {
+            "model": audit.model_digest,
+            "as_of": audit.as_of,
+            "head": str(audit.head),
+            "counts": audit.counts,
+            "alarms": len(audit.alarms),
+            "inside": {look.terms: look.inside for look in audit.looks if look.inside},
+            "verdicts": verdicts_digest(_rows(audit)),
+        }
+        entry = writer.append("audited", body)
+        for row in _rows(audit):
+            writer.add("verdicts", {"audit": entry.seq, **row._asdict()})
+        return replace(audit, number=entry.seq)
+
+
+def _rows(audit: Audit) -> Iterator[_Row]:
+    found = audit.found
+    columns = (audit.ids, found.verdict, found.margin)
+    for number, verdict, margin in zip(*(c.tolist() for c in columns), strict=True):
+        yield _Row(number, VERDICTS[verdict], _number(margin))
+
+
+def _number(value: float) -> float | None:
+    """A number as tables and JSON hold it."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _promises(count: int) -> str:
+    return f"{count:,} promise{'s' * (count != 1)}"
+
+
+def _told(counts: dict[Verdict, int]) -> str:
+    return ", ".join(
+        f"{counts[name]:,} {words}"
+        for name, words in _WORDS.items()
+        if counts[name] or name != "unknown"
+    )

@@ -1,0 +1,156 @@
+"""A retrained model beside the terms of promises: whether it lies in a promised set, and what it sees.
+
+Three things can be told, each where the one before cannot:
+
+1. Its network, in the coordinates of the promised model, lies in a promised set. Then nothing need be
+   computed about any promise: all of them are proved.
+2. Its network takes the rows of the promised model
+   (:func:`proplace.loaders.coordinates.taking_rows_of`). Then what it says over a whole box of inputs
+   can be bounded.
+3. It can be asked about a table in original units, point by point.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proplace.core.errors import (
+    DeltaError,
+    InputError,
+    NetworkError,
+    ProplaceError,
+    SchemaError,
+    TargetError,
+)
+from proplace.core.shifts import outside
+from proplace.core.text import listing
+from proplace.explain.several import IN_USE, described
+from proplace.loaders.coordinates import (
+    in_coordinates_of,
+    rounding_in_coordinates_of,
+    taking_rows_of,
+    with_classes_of,
+)
+
+if TYPE_CHECKING:
+    from proplace.core.model_set import ModelSet
+    from proplace.ledger.terms import Terms
+    from proplace.loaders.model import Model
+    from proplace.schema.cells import Label
+
+_ROUNDED = 2.0**-23  # relative: what rounding to float32 does
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A retrained model, seen from the terms of promises.
+
+    Attributes
+    ----------
+    model
+        The model, its columns described as those of the terms; it takes tables in original units.
+    target
+        Number of the promised class in it; None where it has no such class.
+    on_rows
+        The same model on the encoded rows of the terms; None where there is no way from these to its
+        own.
+    inside
+        Name of a promised set in which it lies, empty if it lies in none.
+    coarser
+        Whether it is deployed in a coarser arithmetic than that for which the set was proved.
+    why
+        Why something of this is not so, in words.
+    """
+
+    model: Model
+    target: int | None
+    on_rows: Model | None
+    inside: str
+    coarser: bool
+    why: str = ""
+
+    @property
+    def label(self) -> Label:
+        """What the model itself calls the promised class."""
+        assert self.target is not None  # noqa: S101  (whoever asks has looked)
+        return self.model.classes[self.target]
+
+    @classmethod
+    def of(cls, source: object, model: Model, terms: Terms) -> Comparison:
+        """Compare what was read of a source with the terms."""
+        base, why = terms.model, ""
+        try:
+            model = described(base, source, model, base.schema)
+        except SchemaError:
+            pass  # it describes its columns otherwise, and may take these rows all the same
+        except ProplaceError as error:
+            why = str(error)
+        try:
+            model = with_classes_of(base, model)
+            target = terms.target_in(model)
+        except TargetError as error:
+            labelled = f"the new model has the classes {listing(model.classes)}, none of which is "
+            own = f"{labelled}{terms.label!r}, which was promised"
+            return cls(model, None, None, "", False, own if model.labelled else str(error))
+        on_rows = None
+        if not why:
+            try:
+                # What counts is the promised class, which both know by its label.
+                on_rows = taking_rows_of(base, dataclasses.replace(model, classes=base.classes))
+            except (InputError, SchemaError) as error:
+                why = str(error)
+        if on_rows is None or model.classes != base.classes:
+            return cls(model, target, on_rows, "", False, why)
+        named = dataclasses.replace(model, classes=base.classes)
+        for models in terms.sets:
+            try:
+                inside = _lies_in(models, base, named)
+            except (InputError, NetworkError) as error:
+                why = str(error)
+                continue
+            if inside:
+                used, proved = model.network.precision, models.net.precision
+                coarser = (used, proved) == ("float32", "float64")
+                return cls(model, target, on_rows, models.name or IN_USE, coarser)
+            why = why or _outside(models, base, named)
+        return cls(model, target, on_rows, "", False, why)
+
+
+def _outside(models: ModelSet, base: Model, other: Model) -> str:
+    """By how much a network that is of the right shape lies outside of a set, in words."""
+    there = dataclasses.replace(base, network=models.net)
+    other = other if other.named else other.renamed(base._columns)
+    try:
+        far = outside(models.shifts, in_coordinates_of(there, other))
+    except (DeltaError, ValueError):
+        return ""
+    if not far:
+        return "the new network lies outside of the promised set by less than the last digit"
+    said = (
+        f"{len(far)} parameters of the new network lie outside of the promised set, by at most "
+        f"{far[0].beyond:.3g} ({far[0].name})"
+    )
+    rounded = far[0].beyond <= _ROUNDED * max(1.0, abs(far[0].value))
+    return f"{said}: as rounding to float32 does" if rounded else said
+
+
+def _lies_in(models: ModelSet, base: Model, other: Model) -> bool:
+    """Whether a model, as a network behind the input map of a set, lies in the set for certain.
+
+    Where nothing was fitted again this is exact. Else the parameters were computed, and all that they
+    may be in real numbers must lie inside.
+    """
+    there = dataclasses.replace(base, network=models.net)
+    other = other if other.named else other.renamed(base._columns)
+    net = in_coordinates_of(there, other)
+    if net is other.network:
+        return models.shifts.contains(net)
+    first, *rest = net.layers
+    if models.net.input_map.matrix is not None or first.b is None:
+        return False  # what was solved for holds to rounding only, and no parameter can bear it
+    W, b = rounding_in_coordinates_of(there, other)
+    behind = [(layer.W, layer.b) for layer in rest]
+    ends = [(first.W + sign * W, first.b + sign * b) for sign in (-1.0, 1.0)]
+    return all(models.shifts.contains(net.with_layers([end, *behind])) for end in ends)

@@ -1,0 +1,390 @@
+"""From answers to promises: who they are for, what is proved, and what is written down.
+
+A promise is made of an answer that is proved: its certificates speak of exactly this point, this class
+and all of the sets of networks, and cover what is said to hold around it. Where anything of this is
+missing there is no promise.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from proplace.certification import Bundle, Certificate, canonical, thresholds
+from proplace.certification import digest as network_digest
+from proplace.core.errors import LedgerError
+from proplace.core.model_set import ModelSet
+from proplace.core.text import did_you_mean, listing
+from proplace.explain.holds import held_box
+from proplace.retrain.promised import model_of
+from proplace.schema.cells import as_json
+
+if TYPE_CHECKING:
+    from proplace.certification import Proof
+    from proplace.core.network import Array
+    from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.explain.words import Wording
+    from proplace.loaders.model import Model
+
+Ids = str | Mapping[Any, object] | Sequence[object] | None
+"""Who the people are: the id column, ids by the label of the row, or one for each answer."""
+
+Existing = Literal["refuse", "add", "renew"]
+
+
+class Draft(NamedTuple):
+    """A promise that is about to be issued.
+
+    Attributes
+    ----------
+    person
+        The user's own id of the person.
+    facts
+        Canonical JSON: the person and the answer in original units, the sentence and what is proved.
+    point, low, high
+        The answer as the network takes it, and the ends of the box around it that is proved, as
+        little-endian doubles; no box where the point alone is proved.
+    certificate
+        The proof, compressed.
+    terms
+        Name of the terms.
+    row
+        Which row the answer is of; several answers of one row are of one person.
+    """
+
+    person: str
+    facts: str
+    point: bytes
+    low: bytes | None
+    high: bytes | None
+    certificate: bytes
+    terms: str
+    row: object = None
+
+    @property
+    def parts(self) -> tuple[bytes | None, ...]:
+        """What a commitment is made of, in order."""
+        return personal_parts(self._asdict())
+
+    @property
+    def promised(self) -> tuple[str, bytes, bytes | None, bytes | None]:
+        """What is promised: the terms, the point and the box around it."""
+        return self.terms, self.point, self.low, self.high
+
+
+def personal_parts(row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
+    """The fields of a row of personal data that its commitment binds."""
+    texts = [str(row[name]).encode() for name in ("person", "facts")]
+    blobs = [row[name] for name in ("point", "low", "high", "certificate")]
+    return (*texts, *(None if blob is None else bytes(blob) for blob in blobs))
+
+
+class Skipped(NamedTuple):
+    """An answer that became no promise, and why."""
+
+    index: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Issued:
+    """What became of some answers.
+
+    Attributes
+    ----------
+    ids
+        Numbers of the promises, new and known, in the order of the answers.
+    new
+        Those of them that were issued now; the others were in the ledger already.
+    skipped
+        Rows that hold nothing to promise, with the reason.
+    """
+
+    ids: tuple[int, ...]
+    new: tuple[int, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+    def __str__(self) -> str:
+        """One line."""
+        known = len(self.ids) - len(self.new)
+        parts = [f"{len(self.new)} promise{'s' * (len(self.new) != 1)} issued"]
+        if known:
+            parts.append(f"{known} known already")
+        if self.skipped:
+            parts.append(f"{len(self.skipped)} rows with nothing to promise")
+        return ", ".join(parts)
+
+
+def people_of(result: Explanations, ids: Ids) -> list[str]:
+    """The id of the person of each answer, as text."""
+    given = [_given(result, n, e, ids) for n, e in enumerate(result)]
+    people = [person_id(one) for one in given]
+    for e, person in zip(result, people, strict=True):
+        if person is None:
+            raise LedgerError(
+                f"row {e.index!r} has no id of a person; a promise is made to somebody",
+                name="ids",
+                value=None,
+            )
+    return [person for person in people if person is not None]
+
+
+def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
+    if ids is None:
+        if len(e.ids) == 1:
+            return next(iter(e.ids.values()))
+        columns = f"the results have the id columns {listing(list(e.ids))}" if e.ids else ""
+        raise LedgerError(
+            "a promise is made to somebody: say who the people are, with ids='name of an id column', "
+            "ids={label of a row: id}, or one id for each answer"
+            f"{'; ' if columns else ''}{columns}",
+            name="ids",
+            value=None,
+        )
+    if isinstance(ids, str):
+        if ids not in e.ids:
+            raise LedgerError(
+                f"ids={ids!r} is no id column of the results{did_you_mean(ids, e.ids)}; they have "
+                f"{listing(list(e.ids)) if e.ids else 'none'}. Give ids={{label of a row: id}} instead",
+                name="ids",
+                value=ids,
+            )
+        return e.ids[ids]
+    if isinstance(ids, Mapping):
+        if e.index not in ids:
+            raise LedgerError(f"ids has no id for the row {e.index!r}", name="ids")
+        return ids[e.index]
+    given = list(ids)
+    if len(given) != len(result):
+        raise LedgerError(
+            f"{len(given)} ids were given for {len(result)} answers; give one for each", name="ids"
+        )
+    return given[n]
+
+
+def person_id(value: object) -> str | None:
+    """An id as it is kept, as text; None if it is none.
+
+    A whole number is written without a point: tables make 7.0 of 7 where another id is missing.
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        value = int(value) if value.is_integer() else value
+    if isinstance(value, (list, set, dict, np.ndarray, pd.Series, pd.Index)):
+        raise LedgerError(
+            f"an id is one value, not a {type(value).__name__}; give them one by one",
+            name="ids",
+            value=value,
+        )
+    text = "" if value is None or value is pd.NA or value is pd.NaT else str(value)
+    if not text.isprintable():
+        raise LedgerError(
+            f"the id {text!r} holds what cannot be printed; give ids of plain text",
+            name="ids",
+            value=text,
+        )
+    return text if text.strip() else None
+
+
+def nothing_to_promise(e: Explanation) -> str:
+    """Why an explanation is no promise; empty if it is one.
+
+    An answer without a proof is not passed over: see :func:`draft`.
+    """
+    if e.status == "already_valid":
+        return "has the class today: nothing would have to change"
+    return "" if e.found else f"no answer ({e.status})"
+
+
+def check_answers(result: Explanations, model: Model) -> None:
+    """The answers in original units must be the points that are proved, as the model encodes them."""
+    told = [e for e in result if e.counterfactual is not None and e.point is not None]
+    if not told:
+        return
+    frame = pd.DataFrame([e.counterfactual for e in told]).reset_index(drop=True)
+    for e, row in zip(told, model.encode(frame), strict=True):
+        if row.tolist() != e.point.tolist():  # type: ignore[union-attr]
+            raise LedgerError(
+                f"row {e.index!r}: the answer in original units is not the one that is proved; explain "
+                "it again"
+            )
+
+
+def draft(
+    e: Explanation,
+    person: str,
+    terms: str,
+    more: tuple[Wording | None, Mapping[str, Any] | None],
+    *,
+    row: int = 0,
+    check: bool,
+) -> Draft:
+    """Make a promise of an answer, in a wording and with what was asked; or say what is not proved."""
+    who = f"row {e.index!r}" + (f", answer {e.rank}" if e.rank else "")
+    if e.setting is None:
+        raise LedgerError(f"{who}: nothing says what the answer is about; explain it again")
+    if e.counterfactual is None or any(n not in e.setting.schema.by_name for n in e.holds):
+        raise LedgerError(f"{who}: the answer is not whole; explain it again")
+    if e.certificate is None or e.point is None:
+        raise LedgerError(
+            f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
+            "with Proplace(...) (its answers are certified), or with proplace explain --certificates"
+        )
+    sets = e.setting.sets or (ModelSet(e.setting.net, e.setting.shifts),)
+    box = _proved(who, e, e.certificate, sets)
+    if check:
+        _check(who, e.certificate, sets)
+    low, high = (None, None) if box is None else map(_bytes, box)
+    text = e.certificate.to_json()
+    return Draft(
+        person,
+        canonical(_facts(e, *more)),
+        _bytes(e.point),
+        low,
+        high,
+        zlib.compress(text.encode(), 6),
+        terms,
+        row,
+    )
+
+
+def _facts(
+    e: Explanation, wording: Wording | None, asked: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "original": _values(e.original),
+        "answer": _values(e.counterfactual),
+        "sentence": e.words(wording).sentence,
+        **({} if wording is None else {"wording": _wording(wording)}),
+        **({} if asked is None else {"asked": dict(asked)}),
+        "index": as_json(e.index),
+        "rank": e.rank,
+        "status": e.status,
+        "reason": e.reason,
+        "distance": as_json(e.distance),
+        "bound": as_json(e.bound),
+        "in_region": e.in_region,
+        "timed_out": e.timed_out,
+        "margin": as_json(e.margin),
+        "plausibility": as_json(e.plausibility),
+        "holds": {name: list(ends) for name, ends in e.holds.items()},
+        "filled": list(e.filled),
+    }
+
+
+def _wording(wording: Wording) -> dict[str, Any]:
+    """What the person was told in: pages and letters call things so later, too."""
+    given = wording.outcomes
+    words = given.items() if isinstance(given, Mapping) else enumerate(given)
+    outcomes = [[as_json(label), word] for label, word in words]
+    return {"subject": wording.subject, "outcomes": outcomes, "person": wording.person}
+
+
+def _values(row: pd.Series[Any] | None) -> dict[str, Any] | None:
+    return None if row is None else {str(name): as_json(value) for name, value in row.items()}
+
+
+def _bytes(row: Array) -> bytes:
+    return np.ascontiguousarray(row, dtype="<f8").tobytes()
+
+
+def _proved(
+    who: str, e: Explanation, proof: Proof, sets: Sequence[ModelSet]
+) -> tuple[Array, Array] | None:
+    """The box of inputs that is proved to be accepted; an error where less is proved than is said."""
+    parts = proof.certificates if isinstance(proof, Bundle) else (proof,)
+    facts = [part.facts for part in parts if isinstance(part, Certificate)]
+    assert e.point is not None  # noqa: S101  (as was asked before)
+    point = e.point.tolist()
+    right = [
+        one
+        for one in facts
+        if one["verdict"] == "robust" and one["target"] == e.target and one["input"] == point
+    ]
+    for one in right:
+        _check_margin(who, e, one, [models for models in sets if _about(one, models)])
+    for models in sets:
+        if not any(_about(one, models) for one in right):
+            raise LedgerError(
+                f"{who}: its certificate does not prove this answer for {models.name or 'the model'}; "
+                "explain it again"
+            )
+    boxes = [
+        (np.array(one.get("low", point)), np.array(one.get("high", point)))
+        for one in right
+        if any(_about(one, models) for models in sets)
+    ]
+    low = np.max([box[0] for box in boxes], axis=0)
+    high = np.min([box[1] for box in boxes], axis=0)
+    said = [box for models in sets if (box := models.around(e.point)) is not None]
+    if e.holds and e.setting is not None:
+        said.append(held_box(e.setting.schema, e.point, e.holds))
+    if any((down < low).any() or (up > high).any() for down, up in said):
+        raise LedgerError(
+            f"{who}: more is said to hold around the answer than its certificate proves; explain it "
+            "again"
+        )
+    return (low, high) if (low < high).any() else None
+
+
+def _check_margin(
+    who: str, e: Explanation, facts: Mapping[str, Any], sets: Sequence[ModelSet]
+) -> None:
+    """The margin that is proved must cover what the arithmetic of the model can lose."""
+    assert e.point is not None and e.setting is not None  # noqa: S101, PT018
+    row = e.point[None]
+    box = (np.array([facts["low"]]), np.array([facts["high"]])) if "low" in facts else None
+    for models in sets:
+        if models.net is e.setting.net:
+            needed = model_of(e.setting, None).margins(models.shifts, row, None, box)
+        else:
+            needed = thresholds(models.net, models.shifts, row, None, box)
+        least = float(np.max(np.asarray(needed)))
+        if not facts["margin"] >= least:
+            raise LedgerError(
+                f"{who}: its certificate proves a margin of {facts['margin']:g}, and the arithmetic of "
+                f"the model ({models.net.precision}) can lose {least:g}; explain it again without a "
+                "margin of your own"
+            )
+
+
+def _about(facts: Mapping[str, Any], models: ModelSet) -> bool:
+    """Whether a certificate is about the networks of a set."""
+    if facts["network"] != network_digest(models.net):
+        return False
+    if models.shifts.radii is None:
+        return facts.get("shifts") == models.shifts.digest
+    return facts.get("delta") == [list(pair) for pair in models.shifts.radii]
+
+
+def _check(who: str, proof: Proof, sets: Sequence[ModelSet]) -> None:
+    """Check the proof in exact arithmetic."""
+    if isinstance(proof, Bundle):
+        found = proof.check(sets)
+    elif isinstance(proof, Certificate):
+        found = proof.check(sets[0].net, sets[0].shifts)
+    else:
+        raise LedgerError(f"{who}: a proof that there can be no answer is no promise")
+    if not found.accepted:
+        raise LedgerError(
+            f"{who}: its certificate does not hold ({found.reason}); explain it again"
+        )
+
+
+def setting_of(result: Explanations) -> Setting:
+    """What all answers are about; they must be of one run."""
+    settings = {id(e.setting): e.setting for e in result if e.setting is not None}
+    if len(settings) != 1:
+        raise LedgerError(
+            "answers of one run are issued together; these have no setting, or several: issue the "
+            "results of each run by themselves"
+        )
+    return next(iter(settings.values()))

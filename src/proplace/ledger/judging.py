@@ -1,0 +1,380 @@
+r"""What a retrained model makes of some promises: the verdicts.
+
+A promise is a point, or a box :math:`B` of inputs around it, and a class.
+
+``proved``
+    The new network lies in a promised set, for which the promise was proved.
+``holds``
+    The new network gives every input of :math:`B` the class:
+    :math:`\min_{x \in B} \mathrm{margin}(x) \ge m`, with m what its arithmetic can lose by rounding;
+    and > 0, since frameworks differ in what they make of a tie. A point has the class that it gets.
+``broken``
+    Some input of :math:`B` gets another class, or the model itself says so of the point.
+``unknown``
+    Neither can be told. It is never counted as holding.
+
+The model itself, where it is at hand, is asked about every answer in original units and has the last
+word: what it refuses is broken, whatever was proved about what was read of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from proplace.certification import certify, lower_margins
+from proplace.core.errors import ProplaceError
+from proplace.core.shifts import Shifts
+from proplace.ledger.fills import refilled
+from proplace.retrain.keeping import NO_TIE
+from proplace.schema import Continuous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from proplace.core.network import Array
+    from proplace.ledger.comparing import Comparison
+    from proplace.ledger.promise import OpenPromises
+    from proplace.loaders.model import Model
+
+    Mask = npt.NDArray[np.bool_]
+
+Verdict = Literal["proved", "holds", "broken", "unknown"]
+VERDICTS: tuple[Verdict, ...] = ("proved", "holds", "broken", "unknown")
+PROVED, HOLDS, BROKEN, UNKNOWN = range(4)
+
+NOTES = (
+    "",
+    "the answer itself is still accepted; another input that was promised is not",
+    "point only: the answer is accepted, and so are the ends of what was promised around it; nothing is "
+    "proved in between",
+    "so near to the boundary of the class that rounding, or a tie, decides",
+    "ALARM: the network lies in the promised set and the model refuses the answer all the same; keep "
+    "both, and report it",
+    "ALARM: what was read of the model accepts the answer, the model itself refuses it",
+    "ALARM: what was read of the model refuses the answer, the model itself accepts it",
+    "the model cannot read the answer (a value or a label that it does not know)",
+    "the model cannot be asked about it",
+    "with a cell missing, as it was when the promise was made: the model fills it in another way now",
+)
+"""What can be said about a verdict; a number stands for each."""
+PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED, FILLED = range(
+    1, len(NOTES)
+)
+ALARMS = (IN_SET, READ_YES, READ_NO)
+
+_RANK = np.array([0, 1, 3, 2])  # how bad: proved, holds, broken, unknown
+_MOST_CORNERS = 5  # numbers whose ends are asked in all combinations
+_FIRST, _DECODER = '{"answer":', json.JSONDecoder()
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """Verdicts on some promises, side by side.
+
+    Attributes
+    ----------
+    verdict
+        Numbers of :data:`VERDICTS`.
+    margin
+        The least margin that is left over what was promised, or a lower bound of it; NaN where it is
+        not known.
+    note
+        Numbers of :data:`NOTES`.
+    """
+
+    verdict: npt.NDArray[np.int8]
+    margin: Array
+    note: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(cls, count: int) -> Judgement:
+        """Nothing is known of any promise yet."""
+        return cls(
+            np.full(count, UNKNOWN, dtype=np.int8),
+            np.full(count, np.nan),
+            np.full(count, NOT_ASKED, dtype=np.int8),
+        )
+
+
+def judge(compared: Comparison, group: OpenPromises) -> Judgement:
+    """Say what becomes of promises that have their terms in common."""
+    count = len(group.ids)
+    found = Judgement.of(count)
+    if compared.target is None:
+        return found
+    if compared.on_rows is None:
+        if compared.model.named:  # else nobody knows which column is which
+            _judge_table(compared, group, _answers(group.facts), found)
+            _judge_filled(compared, group, found)
+        return found
+    view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
+    said = np.full(count, -1, dtype=np.int8)
+    if compared.model.can_be_asked:
+        table = _answers(group.facts)
+        said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
+    _judge_rows(view, compared, said, found)
+    _judge_filled(compared, group, found)
+    return found
+
+
+def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -> None:
+    """Judge promises to people with missing cells once more, with what the new model fills in."""
+    again = refilled(group, compared.model)
+    if again is None:
+        return
+    lost = again.unreadable[found.verdict[again.unreadable] != BROKEN]
+    found.verdict[lost], found.note[lost] = UNKNOWN, UNREADABLE
+    rows = again.rows
+    if not len(rows):
+        return
+    count = len(rows)
+    part = Judgement.of(count)
+    some = group._replace(ids=group.ids[rows], points=again.points, low=again.low, high=again.high)
+    outside = replace(compared, inside="", coarser=False)  # other inputs than those of the proof
+    if compared.on_rows is None or compared.target is None:
+        _judge_table(outside, some, again.table, part)
+    else:
+        said = np.full(count, -1, dtype=np.int8)
+        if compared.model.can_be_asked:
+            said = _said(compared.model, compared.label, again.table, np.ones(count, dtype=bool))
+        view = _View(compared.on_rows, compared.target, again.points, again.low, again.high)
+        _judge_rows(view, outside, said, part)
+    worse = _RANK[part.verdict] > _RANK[found.verdict[rows]]
+    here = rows[worse]
+    found.verdict[here] = part.verdict[worse]
+    found.note[here] = FILLED
+    found.margin[rows] = np.fmin(found.margin[rows], part.margin)
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """A model, a class, and the rows that it takes, with boxes around them."""
+
+    model: Model
+    target: int
+    points: Array
+    low: Array
+    high: Array
+
+    @property
+    def boxed(self) -> Mask:
+        return np.asarray((self.low < self.high).any(axis=1))
+
+    def take(self, rows: npt.NDArray[np.intp]) -> _View:
+        ends = (part[rows] for part in (self.points, self.low, self.high))
+        return _View(self.model, self.target, *ends)
+
+    @property
+    def margins(self) -> Array:
+        """Of the points."""
+        return self.model.network.margin(self.points, self.target)
+
+    @property
+    def accepted(self) -> Mask:
+        """Which points get the class."""
+        return np.asarray(self.model.network.predict(self.points) == self.target)
+
+    @property
+    def rounding(self) -> Array:
+        """What the arithmetic of the model can do to the margin of each point."""
+        none = Shifts.of(self.model.network, 0.0)
+        asked = self.model.margins(none, self.points, None)
+        return np.broadcast_to(np.asarray(asked), len(self.points))
+
+
+# -- on encoded rows -------------------------------------------------------------------------------
+
+
+def _judge_rows(
+    view: _View, compared: Comparison, said: npt.NDArray[np.int8], found: Judgement
+) -> None:
+    """Judge promises whose boxes the new network takes."""
+    _judge_points(view, said, found)
+    covered = bool(compared.inside) and not compared.coarser
+    fine = np.flatnonzero((found.verdict == HOLDS) & view.boxed)
+    if not covered and len(fine):
+        _judge_boxes(view.take(fine), fine, found)
+    if compared.inside:
+        refused = found.verdict == BROKEN
+        by_rounding = compared.coarser & (np.abs(found.margin) <= view.rounding)
+        found.note[refused] = np.where(by_rounding, ROUNDING, IN_SET)[refused]
+        found.verdict[found.verdict == HOLDS] = PROVED
+        if covered:  # the points that rounding decides are proved as well
+            near = (found.verdict == UNKNOWN) & (found.note == ROUNDING)
+            found.verdict[near], found.note[near] = PROVED, 0
+
+
+def _judge_points(view: _View, said: npt.NDArray[np.int8], found: Judgement) -> None:
+    """Judge the points alone, by what was read of the model and by the model itself.
+
+    ``said`` is 1 where the model itself accepts a point, 0 where it refuses it, -1 where it was not
+    asked.
+    """
+    margin, accepted, rounding = view.margins, view.accepted, view.rounding
+    found.margin[:] = margin
+    near = (np.abs(margin) <= rounding) & (rounding > 0.0)
+    referee = np.maximum(view.model.rounding(view.points), rounding)
+    yes = np.where(said >= 0, said == 1, accepted & ~near)
+    no = np.where(said >= 0, said == 0, ~accepted & ~near)
+    found.verdict[:] = np.select([yes, no], [HOLDS, BROKEN], UNKNOWN)
+    found.note[:] = np.where(yes | no, 0, ROUNDING)
+    apart = (said >= 0) & ((said == 1) != accepted) & (np.abs(margin) > referee)
+    found.verdict[apart] = BROKEN
+    found.note[apart] = np.where(accepted[apart], READ_YES, READ_NO)
+
+
+def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement) -> None:
+    """Judge the boxes around points that are accepted."""
+    net, none = view.model.network, Shifts.of(view.model.network, 0.0)
+    box = (view.low, view.high)
+    asked = np.asarray(view.model.margins(none, view.points, None, box))
+    asked = np.maximum(np.broadcast_to(asked, len(rows)), NO_TIE)
+    lower = lower_margins(net, none, view.target, *box)
+    good = lower >= asked
+    open_ = np.flatnonzero(~good)
+    if len(open_):
+        part = view.take(open_)
+        ends = (part.low, part.high)
+        report = certify(net, part.points, none, view.target, margin=asked[open_], box=ends)
+        good[open_] = report.robust
+        lower[open_] = np.maximum(lower[open_], report.lower)
+    bad = np.flatnonzero(~good)
+    refused = np.zeros(len(rows), dtype=bool)
+    if len(bad):
+        part = view.take(bad)
+        report = certify(net, part.points, none, view.target, margin=0.0, box=(part.low, part.high))
+        refused[bad] = ~report.robust & ~report.undecided
+        lower[bad] = np.where(report.robust, report.lower, report.upper)
+    found.margin[rows] = np.minimum(lower, found.margin[rows])
+    found.verdict[rows] = np.select([good, refused], [HOLDS, BROKEN], UNKNOWN)
+    found.note[rows] = np.select([good, refused], [0, PART], ROUNDING)
+
+
+# -- through the table -----------------------------------------------------------------------------
+
+
+def _judge_table(
+    compared: Comparison,
+    group: OpenPromises,
+    table: pd.DataFrame,
+    found: Judgement,
+) -> None:
+    """Judge promises by asking the model about tables in original units, point by point."""
+    model, target = compared.model, compared.target
+    assert target is not None  # noqa: S101  (as was asked before)
+    try:
+        rows, problems = model.schema.encode_people(table)
+    except ProplaceError:
+        return
+    readable = np.ones(len(table), dtype=bool)
+    readable[list(problems)] = False
+    found.note[~readable] = UNREADABLE
+    good = np.flatnonzero(readable)
+    if not len(good):
+        return
+    part = Judgement(*(field[good] for field in vars(found).values()))
+    view = _View(model, target, rows[good], rows[good], rows[good])
+    _judge_points(view, _said(model, compared.label, table, readable)[good], part)
+    held = np.flatnonzero((part.verdict == HOLDS) & group.boxed[good])
+    if len(held):
+        part.note[held] = POINT_ONLY
+        corners = _corners(group, table, good[held])
+        if corners is None:  # too many to ask about
+            part.verdict[held], part.note[held] = UNKNOWN, NOT_ASKED
+        for other in corners or ():
+            _judge_corner(compared, other, held, part)
+    for field, values in zip(vars(found).values(), vars(part).values(), strict=True):
+        field[good] = values
+
+
+def _judge_corner(
+    compared: Comparison,
+    table: pd.DataFrame,
+    rows: npt.NDArray[np.intp],
+    found: Judgement,
+) -> None:
+    """Judge one more input of each box, which must be accepted as well."""
+    model, target = compared.model, compared.target
+    assert target is not None  # noqa: S101
+    encoded, problems = model.schema.encode_people(table)
+    asked = np.ones(len(table), dtype=bool)
+    asked[list(problems)] = False
+    lost = rows[~asked]
+    lost = lost[found.verdict[lost] != BROKEN]
+    found.verdict[lost], found.note[lost] = UNKNOWN, UNREADABLE
+    if not asked.any():
+        return
+    here = np.flatnonzero(asked)
+    part = Judgement(*(field[rows[here]].copy() for field in vars(found).values()))
+    view = _View(model, target, encoded[here], encoded[here], encoded[here])
+    _judge_points(view, _said(model, compared.label, table, asked)[here], part)
+    refused = part.verdict == BROKEN
+    near = rows[here[part.verdict == UNKNOWN]]
+    near = near[found.verdict[near] != BROKEN]
+    found.verdict[near], found.note[near] = UNKNOWN, ROUNDING
+    bad = rows[here[refused]]
+    found.verdict[bad], found.note[bad] = BROKEN, PART
+    found.margin[rows[here]] = np.minimum(found.margin[rows[here]], part.margin)
+
+
+def _corners(
+    group: OpenPromises, table: pd.DataFrame, rows: npt.NDArray[np.intp]
+) -> list[pd.DataFrame] | None:
+    """All corners of the boxes in original units; None where there are too many."""
+    schema = group.terms.model.schema
+    ends: dict[str, tuple[Array, Array]] = {}
+    for feature in schema.features:
+        if not isinstance(feature, Continuous):
+            continue
+        column = schema.span(feature.name).start
+        low, high = group.low[rows, column], group.high[rows, column]
+        if (low < high).any():
+            own = table[feature.name].to_numpy(dtype=np.float64)[rows]
+            sides = [
+                np.where(low < high, feature.offset + feature.scale * end, own)
+                for end in (low, high)
+            ]
+            ends[feature.name] = (np.minimum(*sides), np.maximum(*sides))
+    if len(ends) > _MOST_CORNERS:
+        return None
+    here = table.iloc[rows].reset_index(drop=True)
+    return [
+        here.assign(**dict(zip(ends, corner, strict=True)))
+        for corner in itertools.product(*ends.values())
+    ]
+
+
+def _answers(facts: Iterable[str]) -> pd.DataFrame:
+    """The answers of some promises as a table in original units."""
+    return pd.DataFrame([_answer(text) for text in facts])
+
+
+def _answer(facts: str) -> dict[str, Any]:
+    """The answer among facts, of which it comes first: the others need not be read."""
+    if facts.startswith(_FIRST):
+        found: dict[str, Any] = _DECODER.raw_decode(facts, len(_FIRST))[0]
+        return found
+    return dict(json.loads(facts)["answer"])
+
+
+# -- the model itself ------------------------------------------------------------------------------
+
+
+def _said(model: Model, label: Any, table: pd.DataFrame, readable: Mask) -> npt.NDArray[np.int8]:
+    """1 where the model itself gives a row the class, 0 where it does not, -1 where it is not asked."""
+    found = np.full(len(table), -1, dtype=np.int8)
+    rows = np.flatnonzero(readable)
+    if not len(rows):
+        return found
+    said = model.original(table.iloc[rows].reset_index(drop=True))
+    if said is not None:
+        found[rows] = np.array([one == label for one in said.tolist()], dtype=np.int8)
+    return found

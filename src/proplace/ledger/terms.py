@@ -1,0 +1,232 @@
+"""The terms of promises: the model, the sets of networks, the class; kept as documents in the ledger.
+
+A document is named by the SHA-256 of its content. Networks and boxes are ``.npz`` files as
+:meth:`proplace.Network.save` and :meth:`proplace.Shifts.save` write them; a model and the terms are JSON
+that name them. The promises of one batch share their terms.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from proplace.certification import canonical
+from proplace.core.errors import LedgerError, ProplaceError, TamperedError
+from proplace.core.model_set import ModelSet
+from proplace.core.network import Network
+from proplace.core.shifts import Shifts
+from proplace.ledger import tables
+from proplace.ledger.chain import sha256
+from proplace.ledger.tables import sa
+from proplace.loaders.cutoffs import Threshold
+from proplace.loaders.model import Model
+from proplace.loaders.origin import Origin
+from proplace.retrain.promised import model_of
+from proplace.schema import Schema, files
+from proplace.schema.tolerances import encoded_tolerance, tolerances
+from proplace.tables.writing import own
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from proplace.explain.provenance import Provenance
+    from proplace.explain.results import Setting
+    from proplace.schema.cells import Label
+
+
+class Document(NamedTuple):
+    """Something that promises or audits are about."""
+
+    kind: str
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        """Its name."""
+        return sha256(self.content)
+
+    @classmethod
+    def of(cls, kind: str, facts: Mapping[str, Any]) -> Document:
+        """Facts as JSON."""
+        return cls(kind, canonical(facts).encode())
+
+
+def network_document(net: Network) -> Document:
+    """A network as its file."""
+    buffer = io.BytesIO()
+    net.write(buffer)
+    return Document("network", buffer.getvalue())
+
+
+def model_documents(model: Model) -> list[Document]:
+    """A model, and its network; the model comes last."""
+    network = network_document(model.network)
+    facts: dict[str, Any] = {
+        "network": network.digest,
+        "features": [files.plain(feature) for feature in model.schema.features],
+        "rules": [files.plain(rule) for rule in model.schema.rules],
+        "classes": [own(label) for label in model.classes],
+        "encoding": model.encoding,
+        "name": model.origin.name,
+        "file": model.origin.digest,
+    }
+    if model.columns != tuple(model.schema.by_name):  # the source takes them in another order
+        facts["columns"] = list(model.columns)
+    if model.threshold is not None and model.threshold.logit:
+        facts["cutoff"] = list(model.threshold)
+    return [network, Document.of("model", facts)]
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What promises are about.
+
+    Attributes
+    ----------
+    digest
+        Name of the terms in the ledger.
+    model
+        The model in use when they were made; its source is not at hand.
+    model_digest
+        Name of the model in the ledger.
+    sets
+        The sets of networks for which they are proved, with names and the tolerance.
+    target
+        Number of the promised class.
+    tolerance
+        By how much features may be missed, in original units.
+    """
+
+    digest: str
+    model: Model
+    model_digest: str
+    sets: tuple[ModelSet, ...]
+    target: int
+    tolerance: Mapping[str, float]
+
+    @property
+    def label(self) -> Label:
+        """Label of the promised class."""
+        return self.model.classes[self.target]
+
+    def target_in(self, model: Model) -> int:
+        """Number of the promised class in a model, by its label."""
+        return model.target(self.label)
+
+
+def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:
+    """All that the promises of some answers are about; the terms come last."""
+    documents = model_documents(model_of(setting, provenance))
+    model = documents[-1].digest
+    sets = []
+    for each in setting.sets or (ModelSet(setting.net, setting.shifts),):
+        network = network_document(each.net)
+        documents.append(network)
+        facts: dict[str, Any] = {"name": each.name, "network": network.digest}
+        if each.shifts.trained_radii is not None:
+            facts["radii"] = [list(pair) for pair in each.shifts.trained_radii]
+        else:
+            buffer = io.BytesIO()
+            each.shifts.write(buffer)
+            box = Document("shifts", buffer.getvalue())
+            documents.append(box)
+            facts |= {"shifts": box.digest}
+        sets.append(facts)
+    facts = {
+        "model": model,
+        "sets": sets,
+        "target": target,
+        "tolerance": {} if provenance is None else dict(provenance.tolerance),
+        "provenance": None if provenance is None else _undated(provenance),
+    }
+    return [*documents, Document.of("terms", facts)]
+
+
+class Archive:
+    """The documents of a ledger, read through one connection and each once."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self._terms: dict[str, Terms] = {}
+        self._networks: dict[str, Network] = {}
+
+    def terms(self, digest: str) -> Terms:
+        """Terms by their name."""
+        if digest not in self._terms:
+            facts = self._facts("terms", digest)
+            model = self.model(facts["model"])
+            schema = model.schema
+            asked = dict.fromkeys(schema.by_name, 0.0) | facts["tolerance"]
+            tolerance = encoded_tolerance(schema, tolerances(schema, asked))
+            sets = tuple(replace(self._set(one), tolerance=tolerance) for one in facts["sets"])
+            about = (facts["target"], facts["tolerance"])
+            self._terms[digest] = Terms(digest, model, facts["model"], sets, *about)
+        return self._terms[digest]
+
+    def model(self, digest: str) -> Model:
+        """A model by its name."""
+        facts = self._facts("model", digest)
+        schema = Schema(facts["features"], rules=facts["rules"])
+        return Model(
+            self.network(facts["network"]),
+            schema,
+            tuple(facts["classes"]),
+            preprocesses=bool(facts["encoding"]),
+            _columns=tuple(facts.get("columns") or schema.by_name),
+            origin=Origin(facts["name"], facts["file"]),
+            declared=True,
+            threshold=Threshold(*facts["cutoff"]) if "cutoff" in facts else None,
+        )
+
+    def network(self, digest: str) -> Network:
+        """A network by its name."""
+        if digest not in self._networks:
+            self._networks[digest] = _read(Network.load, self._content("network", digest))
+        return self._networks[digest]
+
+    def _set(self, facts: dict[str, Any]) -> ModelSet:
+        net = self.network(facts["network"])
+        if "radii" in facts:
+            shifts = Shifts.of(net, [(weight, bias) for weight, bias in facts["radii"]])
+        else:
+            shifts = Shifts.of(net, _read(Shifts.load, self._content("shifts", facts["shifts"])))
+        return ModelSet(net, shifts, facts["name"])
+
+    def _facts(self, kind: str, digest: str) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self._content(kind, digest))
+        return facts
+
+    def _content(self, kind: str, digest: str) -> bytes:
+        """The content of a document, if it is the one of this name."""
+        table = tables.documents
+        found = self._connection.execute(
+            sa.select(table.c.content).where(table.c.digest == digest, table.c.kind == kind)
+        ).scalar()
+        if found is None or sha256(found) != digest:
+            raise TamperedError(
+                f"the {kind} {digest[:12]}... is missing from the ledger, or is not what was written; "
+                "ledger.verify() tells what else was changed. Put back a copy from before"
+            )
+        return bytes(found)
+
+
+def _read(load: Any, content: bytes) -> Any:
+    """Read a file from its content."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "document.npz"
+        path.write_bytes(content)
+        try:
+            return load(path)
+        except ProplaceError as error:
+            raise LedgerError(f"a document of the ledger cannot be read ({error})") from None
+
+
+def _undated(provenance: Provenance) -> dict[str, Any]:
+    """Where answers come from; two runs that differ in the day alone have the same terms."""
+    facts = provenance.to_dict()
+    del facts["date"]
+    return facts

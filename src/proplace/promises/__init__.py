@@ -1,1 +1,0 @@
-"""Promises to people: a ledger of them, audits of retrained models, retraining that keeps them."""

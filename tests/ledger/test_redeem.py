@@ -1,0 +1,618 @@
+"""Redeeming a promise: every verdict against plain fractions and the framework's own prediction."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import json
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import proplace as pp
+from proplace.core.errors import InputError, LedgerError, NotInLedger, TargetError
+from proplace.ledger import redeeming
+from proplace.ledger.in_use import reading
+from support.errors import raises
+from support.lenders import (
+    APPLICANTS,
+    INCOME_DEBT,
+    JOBS,
+    NUMBERS,
+    TRAINING,
+    applicants,
+    deciding,
+    intervals,
+    tilted,
+    written,
+)
+
+STEPS = {"age": 1.0, "income": 500.0}
+
+
+@pytest.fixture
+def ledger(lender, tmp_path):
+    with pp.Ledger(tmp_path / "promises.db") as opened:
+        opened.issue(lender.result, ids=ids(lender), expires="2999-12-31")
+        yield opened
+
+
+def ids(lender):
+    return {e.index: f"person-{e.index}" for e in lender.result}
+
+
+def numbers_of(ledger):
+    return list(ledger.promises().index)
+
+
+def answer_of(promise):
+    return dict(promise.facts["answer"])
+
+
+# -- the oracle ------------------------------------------------------------------------------------
+
+
+def read(name, value):
+    """A number as the schema reads it: what misses a step by less than a millionth of it is the step."""
+    step = STEPS.get(name)
+    if step is not None and abs(value - step * round(value / step)) <= 1e-6 * step:
+        value = step * round(value / step)
+    return written(value)
+
+
+def expected(promise, row, pipe, wanted):
+    """Verdict and missing features, by fractions and by the pipeline itself."""
+    return judged(promise, row, pipe.predict(pd.DataFrame([row]))[0] == wanted)
+
+
+def judged(promise, row, accepted):
+    """The same, where the pipeline was asked before."""
+    answer = answer_of(promise)
+    missing, exact = {}, True
+    for name, (low, high) in intervals(promise).items():
+        value = read(name, row[name])
+        exact = exact and value == written(answer[name])
+        if not low <= value <= high:
+            missing[name] = low - value if value < low else high - value
+    for name in ("job", "member"):
+        if row[name] != answer[name]:
+            exact, missing[name] = False, None
+    if missing:
+        return ("accepted" if accepted else "not met"), missing
+    return ("exact" if exact else "within") if accepted else "broken", missing
+
+
+def tried(promise):
+    """Values of each feature at, just inside and just outside of the ends of what was promised."""
+    answer, found = answer_of(promise), {}
+    for name, (low, high) in intervals(promise).items():
+        ends, step = [float(low), float(high)], STEPS.get(name, 0.01)
+        near = [np.nextafter(end, way) for end in ends for way in (-np.inf, np.inf)]
+        far = [end + sign * step for end in ends for sign in (-1, 1)]
+        halves = [end + sign * step / 2 for end in ends for sign in (-1, 1)]
+        values = [*ends, *near, *far, *halves, (ends[0] + ends[1]) / 2]
+        if name not in STEPS:  # numbers that differ in the last digit alone are encoded alike
+            values = [value for value in values if abs(value - answer[name]) > 1e-12]
+        found[name] = [answer[name], *values]
+    found["job"] = JOBS
+    found["member"] = ["no", "yes"]
+    return found
+
+
+def same(redemption, verdict, missing):
+    assert redemption.verdict == verdict, (redemption, missing)
+    assert {one.feature for one in redemption.missing} == set(missing)
+    for one in redemption.missing:
+        if missing[one.feature] is not None:
+            assert Fraction(repr(one.short)) == pytest.approx(missing[one.feature], rel=1e-12)
+            assert (one.short > 0) == (missing[one.feature] > 0)
+    assert redemption.closes == (verdict in ("exact", "within", "accepted"))
+    assert redemption.accepted == redemption.closes
+
+
+def asked(promise, row, model):
+    """What :meth:`Ledger.redeem` finds, of a model that was read once."""
+    return redeeming.presented(promise, row, model, "2026-01-01")[0]
+
+
+def test_every_feature_a_step_in_and_out(lender, ledger):
+    seen = set()
+    for number in numbers_of(ledger)[:2]:
+        promise = ledger.promise(number)
+        choices = [(name, value) for name, some in tried(promise).items() for value in some]
+        rows = [answer_of(promise) | {name: value} for name, value in choices]
+        pipes = [(lender.pipe, 1), (lender.accepting(), 6), (lender.refusing(), 6)]
+        for pipe, every in pipes:
+            model, some = reading(pipe, promise.terms.model), rows[::every]
+            accepted = pipe.predict(pd.DataFrame(some)) == lender.wanted
+            for row, by_pipe in zip(some, accepted, strict=True):
+                verdict, missing = judged(promise, row, by_pipe)
+                same(asked(promise, row, model), verdict, missing)
+                seen.add(verdict)
+    assert seen == {"exact", "within", "accepted", "not met", "broken"}
+
+
+def test_several_features_at_once(lender, ledger):
+    promise = ledger.promise(numbers_of(ledger)[1])
+    choices, model = tried(promise), reading(lender.pipe, promise.terms.model)
+    rng = np.random.default_rng(0)
+    found = set()
+    for _ in range(40):
+        few = rng.choice(list(choices), 2, replace=False)
+        row = answer_of(promise) | {
+            name: choices[name][rng.integers(len(choices[name]))] for name in few
+        }
+        verdict, missing = expected(promise, row, lender.pipe, lender.wanted)
+        same(asked(promise, row, model), verdict, missing)
+        found.add((verdict, len(missing)))
+    assert ("within", 0) in found
+    assert any(count == 2 for _, count in found)
+
+
+def test_the_model_of_a_promise_never_breaks_it(lender, ledger):
+    """Nor do the corners of what was promised, asked of the pipeline itself."""
+    for number in numbers_of(ledger)[2:]:
+        promise = ledger.promise(number)
+        ends, own = intervals(promise), promise.terms.model
+        models = [own, reading(lender.pipe, own)]
+        for corner in itertools.product(*(map(float, ends[name]) for name in NUMBERS)):
+            row = answer_of(promise) | dict(zip(NUMBERS, corner, strict=True))
+            for model in models:
+                found = asked(promise, row, model)
+                assert found.met
+                assert found.verdict == found.met
+            assert lender.pipe.predict(pd.DataFrame([row]))[0] == lender.wanted
+
+
+def test_both_the_interval_and_the_proof_must_cover_a_value(ledger):
+    promise = ledger.promise(numbers_of(ledger)[1])
+    low, _ = intervals(promise)["income"]
+    row = answer_of(promise) | {"income": float(low)}
+    assert ledger.redeem(promise.id, row, record=False).verdict == "within"
+    frame = pd.DataFrame([row])
+    codes = promise.terms.model.encode(frame)[0]
+    assert not redeeming.missing_of(promise, frame, codes)
+    j = APPLICANTS.span("income").start
+    tight = promise.low.copy()
+    tight[j] = np.nextafter(codes[j], np.inf)
+    less = dataclasses.replace(promise, low=tight)  # the proof ends before the interval does
+    (one,) = redeeming.missing_of(less, frame, codes)
+    assert (one.feature, one.short) == ("income", 0.0)
+    assert "edge of what was proved" in one.words
+    tight = promise.high.copy()
+    tight[j] = np.nextafter(codes[j], -np.inf)
+    (one,) = redeeming.missing_of(dataclasses.replace(promise, high=tight), frame, codes)
+    assert one.feature == "income"
+    wide = dataclasses.replace(promise, low=promise.low - 1.0)  # the proof covers more
+    frame = pd.DataFrame([row | {"income": float(low) - 1.0}])
+    (one,) = redeeming.missing_of(wide, frame, promise.terms.model.encode(frame)[0])
+    assert (one.feature, one.short) == ("income", 1.0)
+
+
+def test_what_is_missing_is_said_in_words(lender, ledger):
+    promise = ledger.promise(numbers_of(ledger)[0])
+    low, high = intervals(promise)["income"]
+    row = answer_of(promise) | {"income": float(low) - 250, "job": "smith", "member": "yes"}
+    found = ledger.redeem(promise.id, row, lender.refusing(), record=False)
+    words = {one.feature: one.words for one in found.missing}
+    assert words["income"] == (
+        f"income is {float(low) - 250:,.0f} dollars, promised is {float(low):,.0f} to "
+        f"{float(high):,.0f} dollars: 250 dollars too little"
+    )
+    assert words["job"] == f"job is “smith”, promised is “{answer_of(promise)['job']}”"
+    assert all(said in str(found) for said in words.values())
+    assert "gives class refused, not granted" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["verdict"] == "not met"
+    much = ledger.redeem(promise.id, row | {"income": float(high) + 3.5}, record=False)
+    assert "3.5 dollars too much" in str(much)
+    # All below is promised of the share; "no more than" says nothing to those below its range.
+    for value, said in ((0.9, "promised is no more than"), (-0.5, "promised is 0 to")):
+        assert said in str(ledger.redeem(promise.id, row | {"share": value}, record=False))
+
+
+# -- what is written -------------------------------------------------------------------------------
+
+
+def test_broken_is_never_hidden_and_leaves_the_promise_open(lender, ledger):
+    number = numbers_of(ledger)[0]
+    row = ledger.promise(number).answer
+    found = ledger.redeem(number, row, lender.refusing())
+    assert (found.verdict, found.met, found.label) == ("broken", "exact", "refused")
+    assert "BROKEN" in str(found)
+    assert not found.closes
+    assert ledger.promise(number).state == "open"
+    entry = ledger.history(number)[-1]
+    assert (entry.seq, entry.kind, entry.facts["verdict"]) == (found.entry, "presented", "broken")
+    kept = ledger.redeem(number, row)  # by the model of the promise
+    assert kept.verdict == "exact"
+    assert ledger.promise(number).state == "redeemed"
+    assert [e.kind for e in ledger.history(number)] == ["issued", "presented", "redeemed"]
+    assert list(ledger.presented(number)["verdict"]) == ["broken", "exact"]
+    assert ledger.verify().good
+
+
+@pytest.mark.parametrize("verdict", ["exact", "within", "accepted", "not met", "broken"])
+def test_what_closes_a_promise(lender, ledger, verdict):
+    number = numbers_of(ledger)[1]
+    row = answer_of(ledger.promise(number))
+    row["income"] += {"within": 500, "accepted": -100_000, "not met": -100_000}.get(verdict, 0)
+    model = lender.accepting() if verdict == "accepted" else lender.pipe
+    model = lender.refusing() if verdict == "broken" else model
+    assert ledger.redeem(number, row, model, record=False).verdict == verdict
+    assert len(ledger.history(number)) == 1
+    found = ledger.redeem(number, row, model)
+    assert found.verdict == verdict
+    closed = verdict in ("exact", "within", "accepted")
+    assert ledger.promise(number).state == ("redeemed" if closed else "open")
+    assert ledger.history(number)[-1].kind == ("redeemed" if closed else "presented")
+    seen = ledger.presented(number).loc[found.entry]
+    assert seen["row"] == row
+    assert seen["verdict"] == verdict
+    assert ledger.verify().good
+
+
+def test_rows_of_every_shape_mean_the_same(ledger):
+    promise = ledger.promise(numbers_of(ledger)[0])
+    row = answer_of(promise) | {"customer": "is no feature"}
+    shapes = [row, pd.Series(row), pd.DataFrame([row], index=["x"]), pd.DataFrame([row]).iloc[0]]
+    assert {ledger.redeem(promise.id, one, record=False).verdict for one in shapes} == {"exact"}
+    for wrong in ([1, 2], pd.DataFrame([row, row])):
+        with raises(InputError, name="person"):
+            ledger.redeem(promise.id, wrong)
+
+
+def test_noise_of_arithmetic_is_no_difference(ledger):
+    promise = ledger.promise(numbers_of(ledger)[0])
+    row = answer_of(promise)
+    row["income"] = np.nextafter(row["income"], np.inf)
+    assert ledger.redeem(promise.id, row, record=False).verdict == "exact"
+    row["share"] = np.nextafter(row["share"], np.inf)  # without a step every digit counts
+    assert ledger.redeem(promise.id, row, record=False).verdict == "within"
+
+
+# -- cells that are missing or strange -------------------------------------------------------------
+
+
+def test_missing_cells_count_as_what_the_model_fills(lender, ledger):
+    for number in numbers_of(ledger)[:2]:
+        promise = ledger.promise(number)
+        row = answer_of(promise)
+        for nothing in (None, np.nan, pd.NA):
+            gap = row | {"age": nothing}
+            fill = lender.pipe[0].named_transformers_["pipeline"][0].statistics_[0]
+            verdict, missing = expected(promise, row | {"age": fill}, lender.pipe, lender.wanted)
+            found = ledger.redeem(number, gap, lender.pipe, record=False)
+            same(found, verdict, missing)
+            assert {one.value for one in found.missing} <= {fill}
+
+
+@pytest.mark.parametrize(
+    ("cells", "name"),
+    [
+        ({"job": "cooc"}, "job"),
+        ({"job": None}, "job"),
+        ({"income": "much"}, "income"),
+        ({"income": np.inf}, "income"),
+    ],
+)
+def test_cells_that_cannot_be_read_are_refused(ledger, cells, name):
+    number = numbers_of(ledger)[0]
+    head = ledger.head
+    with raises(InputError, name=name):
+        ledger.redeem(number, answer_of(ledger.promise(number)) | cells)
+    assert ledger.head == head
+
+
+def test_a_column_that_is_not_there(ledger):
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    row["incme"] = row.pop("income")
+    with raises(InputError, name="income", match="incme"):
+        ledger.redeem(number, row)
+
+
+def test_numbers_far_out_of_range_get_a_verdict(lender, ledger):
+    number = numbers_of(ledger)[1]
+    promise = ledger.promise(number)
+    row = answer_of(promise) | {"income": 900_000.0}
+    for model in (None, lender.pipe):
+        found = ledger.redeem(number, row, model, record=False)
+        verdict, missing = expected(promise, row, lender.pipe, lender.wanted)
+        same(found, verdict, missing)
+        assert found.missing[0].short == -700_000.0
+
+
+def test_levels_and_flags(tmp_path):
+    """Ordered levels, numbers that are labels, and categories whose first has no column."""
+    schema = pp.Schema(
+        [
+            pp.Ordinal("grade", ["C", "B", "A"]),
+            pp.Binary("cosigner", label="has a cosigner"),
+            pp.Ordinal("rooms", [1, 2, 4]),
+            pp.Continuous("debt", 0, 50, step=1, unit="% of income"),
+        ]
+    )
+    people = pd.DataFrame(
+        {
+            "grade": ["C", "A", "A", "B"],
+            "cosigner": [0, 1, 1, 1],
+            "rooms": [1, 4, 4, 2],
+            "debt": [40, 5, 9, 2],
+        }
+    )
+    net = pp.Network([([[1.0, 0.7, 0.3, -1.0]], [-0.9])])
+    result = pp.Proplace(net, 0.01, schema=schema, k=3).fit(people).explain(people[:1])
+    ledger = pp.Ledger(tmp_path / "promises.db")
+    (number,) = ledger.issue(result, ids=["anna"]).ids
+    answer = answer_of(ledger.promise(number))
+    seen = set()
+    for row in itertools.product("CBA", (0, 1), (1, 2, 4), range(0, 51, 5)):
+        cells = dict(zip(("grade", "cosigner", "rooms", "debt"), row, strict=True))
+        levels = (
+            {"C": 0.0, "B": 0.5, "A": 1.0}[row[0]],
+            float(row[1]),
+            (row[2] - 1) / 3,
+            row[3] / 50,
+        )
+        accepted = levels[0] + 0.7 * levels[1] + 0.3 * levels[2] - levels[3] - 0.9 >= 0.0
+        found = ledger.redeem(number, cells, record=False)
+        wrong = {name for name in cells if cells[name] != answer[name]}
+        assert {one.feature for one in found.missing} == wrong
+        assert found.accepted == accepted or found.near
+        assert found.met == (None if wrong else "exact")
+        seen.add(found.verdict)
+    assert {"accepted", "not met"} <= seen
+    cells = answer | {"grade": "C", "cosigner": False, "debt": answer["debt"] + 2}
+    words = str(ledger.redeem(number, cells, record=False))
+    assert f"grade is “C”, promised is “{answer['grade']}”" in words
+    assert "2 percentage points too much" in words
+    flags = ledger.redeem(number, answer | {"cosigner": bool(answer["cosigner"])}, record=False)
+    assert flags.verdict == "exact"
+
+
+# -- which model -----------------------------------------------------------------------------------
+
+
+def test_the_model_adopted_last_decides(lender, ledger):
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    ask = lambda model=None: ledger.redeem(number, row, model, record=False).verdict  # noqa: E731
+    assert ask() == "exact"
+    ledger.adopt(lender.accepting(), note="spring")
+    entry = ledger.adopt(lender.refusing(), note="autumn")
+    assert (entry.kind, entry.facts["note"], entry.promise) == ("adopted", "autumn", None)
+    assert ask() == "broken"
+    assert ask(lender.pipe) == "exact"  # given here, it goes before
+    ledger.adopt(lender.pipe)
+    assert ask() == "exact"
+    assert ledger.verify().good
+
+
+def test_an_adopted_model_is_the_one_that_was_given(lender, ledger):
+    """What is kept of a retrained pipeline says what the pipeline says, with scalers of its own."""
+    other = deciding(applicants(300, 7), seed=3)
+    ledger.adopt(other)
+    rows = applicants(20, 9)
+    number = numbers_of(ledger)[0]
+    promise = ledger.promise(number)
+    seen = set()
+    for _, row in rows.iterrows():
+        found = ledger.redeem(number, row, record=False)
+        verdict, missing = expected(promise, dict(row), other, lender.wanted)
+        same(found, verdict, missing)
+        seen.add(verdict)
+    assert seen == {"accepted", "not met"}
+
+
+def test_networks_take_rows_as_the_promise_encodes_them(lender, ledger):
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    for pipe, verdict in [(lender.pipe, "exact"), (lender.refusing(), "broken")]:
+        net = pp.Model.of(pipe).network
+        found = ledger.redeem(number, row, net, record=False)
+        assert (found.verdict, found.label) == (
+            verdict,
+            "granted" if verdict == "exact" else "refused",
+        )
+        ledger.adopt(net)
+        assert ledger.redeem(number, row, record=False).verdict == verdict
+
+
+def test_models_that_do_not_fit_are_refused(lender, ledger, tmp_path):
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    with raises(InputError, name="model", match="2 columns"):
+        ledger.redeem(number, row, pp.Network([([[1.0, 1.0]], [0.0])]))
+    labels = lender.pipe.predict(lender.frame) == lender.wanted
+    other = copy.deepcopy(lender.pipe)
+    other[-1].set_params(max_iter=1000, alpha=10.0)
+    other.fit(lender.frame, np.where(labels, "good", "bad"))
+    with raises(TargetError, name="model", value="granted"):
+        ledger.redeem(number, row, other)
+    with raises(LedgerError, name="model"):
+        pp.Ledger(tmp_path / "new.db").adopt(pp.Network([([[1.0, 1.0]], [0.0])]))
+
+
+def test_a_torch_module_is_asked_itself(tmp_path):
+    torch = pytest.importorskip("torch")
+    schema, people = INCOME_DEBT, TRAINING
+
+    def module(bias):
+        layer = torch.nn.Linear(2, 1)
+        with torch.no_grad():
+            layer.weight.copy_(torch.tensor([[2.0, -1.0]]))
+            layer.bias.fill_(bias)
+        return torch.nn.Sequential(layer)
+
+    first = module(-0.4)
+    result = pp.Proplace(first, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
+    ledger = pp.Ledger(tmp_path / "promises.db")
+    (number,) = ledger.issue(result, ids=["anna"]).ids
+    row = answer_of(ledger.promise(number))
+    for bias, verdict in [(-0.4, "exact"), (-0.39, "exact"), (-9.0, "broken"), (9.0, "exact")]:
+        other = module(bias)
+        with torch.no_grad():
+            said = other(torch.tensor(schema.encode(pd.DataFrame([row])), dtype=torch.float32))
+        assert (float(said) >= 0.0) == (verdict == "exact")
+        assert ledger.redeem(number, row, other, record=False).verdict == verdict
+
+
+def test_a_model_that_names_the_columns_must_say_how_it_reads_them(tmp_path):
+    """A network behind a schema made the promise; a classifier of plain numbers comes after it."""
+    from sklearn.linear_model import LogisticRegression
+
+    schema, people = INCOME_DEBT, TRAINING
+    net = pp.Network([([[2.0, -1.0]], [-0.4])])
+    result = pp.Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
+    ledger = pp.Ledger(tmp_path / "promises.db")
+    (number,) = ledger.issue(result, ids=["anna"]).ids
+    plain = LogisticRegression().fit(people, [0, 1, 1, 1, 1])
+    row = answer_of(ledger.promise(number))
+    with raises(InputError, name="model", match="encoded"):
+        ledger.redeem(number, row, plain)
+    raw = pp.Schema([pp.Continuous(name, scaling="none") for name in ("income", "debt")])
+    for cells in (row, row | {"income": 0, "debt": 50}):
+        found = ledger.redeem(number, cells, pp.Model.of(plain).with_schema(raw), record=False)
+        assert found.accepted == (plain.predict(pd.DataFrame([cells])[["income", "debt"]])[0] == 1)
+        rows = schema.encode(pd.DataFrame([cells]))
+        twin = pp.Model.of(plain).with_schema(schema)
+        found = ledger.redeem(number, cells, twin, record=False)
+        assert found.accepted == (
+            plain.predict(pd.DataFrame(rows, columns=["income", "debt"]))[0] == 1
+        )
+
+
+def test_the_model_itself_has_the_last_word(lender, ledger):
+    """A pipeline that was changed after it was read: what it says now is what counts."""
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    pipe = copy.deepcopy(lender.pipe)
+    model = pp.Model.of(pipe)
+    assert ledger.redeem(number, row, model, record=False).verdict == "exact"
+    pipe[-1].intercepts_[-1] = lender.refusing()[-1].intercepts_[-1]
+    assert pipe.predict(pd.DataFrame([row]))[0] == lender.other
+    assert ledger.redeem(number, row, model, record=False).verdict == "broken"
+
+
+def test_a_row_on_the_boundary_is_said_to_be_one(lender, ledger):
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    model = pp.Model.of(lender.pipe)
+    logit = float(model.network.logits(model.encode(pd.DataFrame([row])))[0, 0])
+    ledger.adopt(tilted(lender.pipe, -logit))
+    found = ledger.redeem(number, row, record=False)
+    assert found.near
+    assert "rounding may decide" in str(found)
+    ledger.adopt(tilted(lender.pipe, -logit + lender.sign * 0.01))
+    found = ledger.redeem(number, row, record=False)
+    assert (found.near, found.verdict) == (False, "exact")
+
+
+# -- what can no longer be redeemed ----------------------------------------------------------------
+
+
+def test_days(lender, tmp_path):
+    ledger = pp.Ledger(tmp_path / "promises.db")
+    issued = ledger.issue(lender.result, ids=ids(lender), expires="2999-12-30")
+    number = issued.ids[0]
+    row = answer_of(ledger.promise(number))
+    with raises(LedgerError, name="promise", match="as_of"):
+        ledger.redeem(number, row, as_of="2999-12-31")
+    with raises(LedgerError, name="promise", match="issued"):
+        ledger.redeem(number, row, as_of="2000-01-01")
+    assert len(ledger.history(number)) == 1
+    found = ledger.redeem(number, row, as_of="2999-12-30")
+    assert (found.verdict, found.day) == ("exact", "2999-12-30")
+    assert ledger.history(number)[-1].facts["day"] == "2999-12-30"
+
+
+def test_closed_promises_are_refused_with_the_reason(lender, ledger):
+    numbers = numbers_of(ledger)
+    row = answer_of(ledger.promise(numbers[0]))
+    ledger.redeem(numbers[0], row)
+    with raises(LedgerError, name="promise", match="redeemed"):
+        ledger.redeem(numbers[0], row)
+    ledger.withdraw(numbers[1], "a mistake")
+    with raises(LedgerError, name="promise", match="withdrawn"):
+        ledger.redeem(numbers[1], row)
+    ledger.erase(ledger.promise(numbers[2]).person)
+    with raises(LedgerError, name="promise", match="erased"):
+        ledger.redeem(numbers[2], row)
+    model = pp.Model.of(lender.pipe).with_schema(APPLICANTS)
+    again = pp.Proplace(model, 0.004, k=5).fit(lender.frame)
+    one = lender.result[3].index
+    result = again.explain(lender.people.loc[[one]], lender.wanted)
+    (new,) = ledger.issue(result, ids=[f"person-{one}"], existing="renew").new
+    with raises(LedgerError, name="promise", value=numbers[3], match=f"redeem {new}"):
+        ledger.redeem(numbers[3], row)
+    assert ledger.redeem(new, answer_of(ledger.promise(new))).verdict == "exact"
+    with raises(NotInLedger, name="promise", value=1):
+        ledger.redeem(1, row)
+    assert ledger.verify().good
+
+
+def test_two_at_once_redeem_it_once(ledger, monkeypatch):
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    honest = redeeming.presented
+
+    def interrupted(*given):
+        monkeypatch.undo()
+        ledger.redeem(number, row)  # somebody else, meanwhile
+        return honest(*given)
+
+    monkeypatch.setattr("proplace.ledger.ledger.presented", interrupted)
+    with raises(LedgerError, name="promise", match="redeemed"):
+        ledger.redeem(number, row)
+    assert [e.kind for e in ledger.history(number)] == ["issued", "redeemed"]
+
+
+# -- personal data ---------------------------------------------------------------------------------
+
+
+def test_what_a_person_was_is_beside_the_chain_and_can_be_erased(lender, ledger, tmp_path):
+    number = numbers_of(ledger)[0]
+    promise = ledger.promise(number)
+    row = answer_of(promise) | {"share": 0.8123456789}
+    ledger.redeem(number, row, lender.refusing())
+    assert not any("8123456789" in e.body or promise.person in e.body for e in ledger.history())
+    files = [tmp_path / f"promises.db{end}" for end in ("", "-wal")]
+    content = lambda: b"".join(file.read_bytes() for file in files if file.exists())  # noqa: E731
+    assert b"8123456789" in content()
+    ledger.erase(promise.person)
+    assert b"8123456789" not in content()
+    assert promise.person.encode() not in content()
+    assert len(ledger.presented(number)) == 0
+    assert [e.kind for e in ledger.history(number)] == ["issued", "presented", "erased"]
+    assert len(ledger.history(number)[-1].facts["entries"]) == 2
+    assert ledger.verify().good
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE personal SET facts = replace(facts, 'BROKEN', 'kept') WHERE entry = {entry}",
+        "UPDATE personal SET point = x'00' WHERE entry = {entry}",
+        "UPDATE personal SET person = 'bob' WHERE entry = {entry}",
+        "DELETE FROM personal WHERE entry = {entry}",
+        "UPDATE entries SET kind = 'redeemed' WHERE seq = {entry}",
+        "UPDATE entries SET body = replace(body, 'broken', 'exact') WHERE seq = {entry}",
+    ],
+)
+def test_tampering_with_a_presentation_is_found(lender, ledger, tmp_path, change):
+    import sqlite3
+
+    number = numbers_of(ledger)[0]
+    found = ledger.redeem(number, ledger.promise(number).answer, lender.refusing())
+    assert ledger.verify().good
+    ledger.close()
+    with sqlite3.connect(tmp_path / "promises.db") as raw:
+        for (name,) in raw.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
+            raw.execute(f"DROP TRIGGER {name}")
+        assert raw.execute(change.format(entry=found.entry)).rowcount == 1
+    assert any("trigger" not in problem for problem in ledger.verify().problems)
