@@ -272,7 +272,7 @@ def test_adapt_leaves_free_columns_alone():
     schema = Schema([Continuous("a", 0, 1), Continuous("b", 0, 1, immutable=True), Binary("c")])
     person = schema.person([0.5, 0.5, 1.0])
     assert person.adapt([[0.1, 0.2, 0.0]]).tolist() == [[0.1, 0.5, 0.0]]
-    assert person.adapt([7.0, 0.2, 0.0]).tolist() == [[7.0, 0.5, 0.0]]
+    assert person.adapt([7.0, 0.2, 1.0]).tolist() == [[1.0, 0.5, 1.0]]  # to the end of its range
 
 
 # -- words and corners -----------------------------------------------------------------------------

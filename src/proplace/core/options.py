@@ -50,6 +50,15 @@ def not_negative(name: str, value: float) -> float:
     return float(value)
 
 
+def finite(name: str, value: Any) -> float:
+    """Return a finite number, or say what it must be."""
+    if not _finite(value):
+        raise OptionError(
+            f"{name} must have finite numbers, not {short(value)}", name=name, value=value
+        )
+    return float(value)
+
+
 def _finite(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 

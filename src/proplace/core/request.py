@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 from proplace.core.errors import OptionError
-from proplace.core.options import integer, not_negative, one_of
-from proplace.core.text import short
+from proplace.core.options import finite, integer, not_negative, one_of
+from proplace.core.text import listing, num, short
 
 DEFAULT_GAP = 0.01
 DEFAULT_TIME_LIMIT = 10.0
 """Seconds per person, in the library and on the command line."""
 
 Preference = Literal["nearest", "sparse"]
+Range = tuple[float | None, float | None]
+"""Lower and upper end in original units; None for an end that the request leaves as it is."""
 
 
 @dataclass(frozen=True)
 class Request:
     """One request: the target class, and what makes a counterfactual a good one.
+
+    Names are those of features. They are compared with the features of a model by
+    :func:`proplace.schema.asked.restricted`.
 
     Attributes
     ----------
@@ -30,17 +37,35 @@ class Request:
         ``"nearest"``: the smallest distance. ``"sparse"``: few changed features.
     max_changes
         Largest number of changed features; None for any number.
+    immutable
+        Features that may not change.
+    increasing, decreasing
+        Features that may not fall, and features that may not rise.
+    ranges
+        Ends of the values that a number may take, in original units.
     typical
         True to return typical points only if there are any, False to search without that filter,
         None to filter sparse requests and restricted people.
     gap
         Relative optimality gap at which a search ends, between 0 and 1.
+
+    Examples
+    --------
+    >>> request = Request(1, immutable=["age"], ranges={"income": (0, 90_000)})
+    >>> request.description
+    'age immutable, income 0 to 90000'
+    >>> Request.from_dict(request.to_dict()) == request
+    True
     """
 
     target: int
     count: int = 1
     prefer: Preference = "nearest"
     max_changes: int | None = None
+    immutable: Sequence[str] = ()
+    increasing: Sequence[str] = ()
+    decreasing: Sequence[str] = ()
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     typical: bool | None = None
     gap: float = DEFAULT_GAP
 
@@ -49,6 +74,17 @@ class Request:
         one_of("prefer", self.prefer, ("nearest", "sparse"))
         if self.max_changes is not None:
             integer("max_changes", self.max_changes)
+        for name in ("immutable", "increasing", "decreasing"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
+        for name in self.increasing:
+            if name in self.decreasing:
+                raise OptionError(
+                    f"{name!r} is in increasing and in decreasing; a feature that may neither rise nor "
+                    "fall is immutable",
+                    name="increasing",
+                    value=name,
+                )
+        object.__setattr__(self, "ranges", _ranges(self.ranges))
         if self.typical not in (None, True, False):
             raise OptionError(
                 f"typical must be True, False or None, not {short(self.typical)}",
@@ -68,11 +104,94 @@ class Request:
         return self.prefer == "sparse" or self.max_changes is not None
 
     @property
+    def restricts(self) -> bool:
+        """True if it restricts the values of features."""
+        return bool(self.immutable or self.increasing or self.decreasing or self.ranges)
+
+    @property
     def description(self) -> str:
         """The wishes for the changes in words; empty if the distance alone matters."""
         parts = ["few changes"] if self.prefer == "sparse" else []
         if self.max_changes is not None:
             parts.append(f"at most {self.max_changes} changes")
+        for option in ("immutable", "increasing", "decreasing"):
+            names = getattr(self, option)
+            parts += [f"{', '.join(names)} {option}"] if names else []
+        parts += [f"{name} {_in_words(ends)}" for name, ends in self.ranges.items()]
         if self.typical is not None:
             parts.append("typical points" if self.typical else "atypical points too")
         return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as they can be written as JSON."""
+        facts = dataclasses.asdict(self)
+        for name in ("immutable", "increasing", "decreasing"):
+            facts[name] = list(facts[name])
+        facts["ranges"] = {name: list(ends) for name, ends in self.ranges.items()}
+        return facts
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        """Read the fields that :meth:`to_dict` has written."""
+        known = [each.name for each in dataclasses.fields(cls)]
+        if not isinstance(facts, Mapping) or set(facts) != set(known):
+            raise OptionError(f"a request has the fields {listing(known)}", name="request")
+        return cls(**facts)
+
+
+def _names(option: str, given: Iterable[str]) -> tuple[str, ...]:
+    """Return names of features, each once, or raise about what is not a list of names."""
+    if isinstance(given, (str, bytes)):
+        raise OptionError(
+            f"{option} must be a list of names, not one text; write {option}=[{given!r}]",
+            name=option,
+            value=given,
+        )
+    names = list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise OptionError(
+            f"{option} must be a list of names of features, such as ['age'], not {short(given)}",
+            name=option,
+            value=given,
+        )
+    return tuple(dict.fromkeys(str(name) for name in names))
+
+
+def _ranges(given: Mapping[str, Range]) -> dict[str, Range]:
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            "ranges must give two ends by feature name, in original units, such as "
+            f"{{'income': (0, 90_000)}}, not {short(given)}",
+            name="ranges",
+            value=given,
+        )
+    return {str(name): _ends(name, ends) for name, ends in given.items()}
+
+
+def _ends(name: str, given: Range) -> Range:
+    """Return the ends of the range of a feature, as plain numbers."""
+    pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    if len(pair) != 2 or pair == (None, None):
+        raise OptionError(
+            f"the range of {name!r} must be a pair of its lower and upper end, such as (0, 90_000) or "
+            f"(0, None), not {short(given)}",
+            name="ranges",
+            value=given,
+        )
+    low, high = (None if end is None else finite(f"the range of {name!r}", end) for end in pair)
+    if low is not None and high is not None and not low < high:
+        raise OptionError(
+            f"the range of {name!r} must have a lower end below its upper end, not {num(low)} and "
+            f"{num(high)}; a feature that keeps its value is immutable",
+            name="ranges",
+            value=given,
+        )
+    return low, high
+
+
+def _in_words(ends: Range) -> str:
+    """Describe a range of a feature."""
+    low, high = ends
+    if low is None or high is None:
+        return f"at least {num(low)}" if low is not None else f"at most {num(high or 0.0)}"
+    return f"{num(low)} to {num(high)}"

@@ -34,6 +34,7 @@ from proplace.explain.proving import Clock, Prover
 from proplace.explain.results import Setting
 from proplace.loaders.model import Model
 from proplace.region.typical import Typical
+from proplace.schema.asked import readable, restricted
 from proplace.tables.rows import (
     check_agreement,
     first_appearances,
@@ -43,12 +44,12 @@ from proplace.tables.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from proplace.core.distances import L1
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
-    from proplace.core.request import Preference
+    from proplace.core.request import Preference, Range
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanations
     from proplace.explain.several import Voter
@@ -181,6 +182,10 @@ class Explainer(Parameters, ABC):
         count: int = 1,
         prefer: Preference = "nearest",
         max_changes: int | None = None,
+        immutable: Sequence[str] = (),
+        increasing: Sequence[str] = (),
+        decreasing: Sequence[str] = (),
+        ranges: Mapping[str, Range] | None = None,
         typical: bool | None = None,
         gap: float = DEFAULT_GAP,
         progress: bool = False,
@@ -204,6 +209,16 @@ class Explainer(Parameters, ABC):
         max_changes
             Largest number of changed features. If the nearest counterfactual changes more, the sparse
             search runs.
+        immutable
+            Names of features that may not change: ``["age"]``. With a schema, this and the next three
+            add to it. Without one, names are those of the table or of the model, else ``x0``, ``x1``,
+            ...
+        increasing, decreasing
+            Names of numbers, ordered levels or true/false features that may not fall, or not rise.
+        ranges
+            Ends of the values that a number may take, in original units: ``{"income": (0, 90_000)}``,
+            or None for an end that stays as it is. Such a range is declared: it takes the place of one
+            that was drafted from the training table, and can only narrow that of a schema.
         typical
             A point is typical if it is no less usual than 10% of the accepted training rows, by three
             neighbour measures (:mod:`proplace.region.typical`). True returns typical points if there
@@ -225,10 +240,14 @@ class Explainer(Parameters, ABC):
             count=count,
             prefer=prefer,
             max_changes=max_changes,
+            immutable=immutable,
+            increasing=increasing,
+            decreasing=decreasing,
+            ranges=ranges or {},
             typical=typical,
             gap=gap,
         )
-        people = read_people(self.model_, X)
+        people = read_people(self.reader(request), X)
         self.prepare_once(request.target, progress=progress)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
             (result,) = self._parts([people], request, math.inf, advance)
@@ -251,7 +270,8 @@ class Explainer(Parameters, ABC):
         keywords of :meth:`explain`.
         """
         request = self.request(target, **wishes)
-        people = (read_people(self.model_, table) for table in tables)
+        reader = self.reader(request)
+        people = (read_people(reader, table) for table in tables)
         return self._parts(people, request, every, advance)
 
     def request(self, target: Label = 1, **wishes: Any) -> Request:
@@ -259,7 +279,24 @@ class Explainer(Parameters, ABC):
         self.check_fitted()
         request = Request(self.model_.target(target), **wishes)
         self.check_request(request)
+        restricted(self.schema_, request)
         return request
+
+    def asked(self, request: Request) -> Self:
+        """Return a copy whose features are those of a request; what was fitted is shared."""
+        schema = restricted(self.schema_, request)
+        if schema is self.schema_:
+            return self
+        view = copy.copy(self)
+        view.schema_, view.model_ = schema, replace(self.model_, schema=schema)
+        if self.prover_ is not None:
+            view.prover_ = replace(self.prover_, schema=schema)
+        return view
+
+    def reader(self, request: Request) -> Model:
+        """Return a model that reads the people of a request."""
+        schema = readable(self.schema_, request)
+        return self.model_ if schema is self.schema_ else replace(self.model_, schema=schema)
 
     def prepare_once(self, target: int, *, progress: bool = False) -> None:
         """Prepare a target class, given by its number, unless the last call was about it."""
@@ -348,13 +385,14 @@ class Explainer(Parameters, ABC):
     ) -> Iterator[Explanations]:
         target = request.target
         self.prepare_once(target)
-        setting, made = self.setting, self.provenance(request)
-        shared = (self._for_workers(target), request)
+        asked = self.asked(request)
+        setting, made = asked.setting, self.provenance(request)
+        shared = (asked._for_workers(target), request)
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
                 packaged = functools.partial(
                     package,
-                    self.model_,
+                    asked.model_,
                     setting,
                     target,
                     people=people,

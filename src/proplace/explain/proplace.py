@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 
@@ -266,9 +266,19 @@ class Proplace(Explainer):
         self.units_ = column_weights(self.schema_, plain, rows, units)
         self.fixed_ = fixed_features(self.schema_, self.changeable)
         self.changes_ = in_words(self.changeable)
+        self._restricted = not unrestricted(self.schema_)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[int, RobustRows] = {}
         self._values: dict[int, Values] = {}
+
+    def asked(self, request: Request) -> Self:
+        """Return a copy whose features are those of a request; what was fitted is shared."""
+        view = super().asked(request)
+        if view is not self:
+            low, high = view.schema_.lower, view.schema_.upper
+            narrower = (low > self.schema_.lower).any() or (high < self.schema_.upper).any()
+            view._restricted = bool(narrower) or not unrestricted(view.schema_)
+        return view
 
     def check_request(self, request: Request) -> None:
         """Raise ``OptionError`` if typical points are asked for without a hull and the tree."""
@@ -341,8 +351,10 @@ class Proplace(Explainer):
     @property
     def _has_drafted_ranges(self) -> bool:
         """True if ranges come from the training table: a person may well lie beyond them."""
-        numbers = any(isinstance(f, Continuous) for f in self.schema_.features)
-        return numbers and not self.model_.declared
+        return any(
+            isinstance(f, Continuous) and f.drafted and not f.immutable
+            for f in self.schema_.features
+        )
 
     def _answers(self, x: Array, request: Request, clock: Clock) -> list[Finding]:
         def find(kept: frozenset[int]) -> Finding:
@@ -365,7 +377,7 @@ class Proplace(Explainer):
         """Return the reference that counterfactuals must be typical of; None without a filter."""
         on = request.typical
         if on is None:
-            restricted = bool(fixed) or not unrestricted(self.schema_)
+            restricted = bool(fixed) or self._restricted
             on = self._protects and (request.sparse or restricted)
         return self.accepted_people(request.target) if on else None
 
@@ -431,7 +443,7 @@ class Proplace(Explainer):
             return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
         found, pieces = [], []
         for person in people:
-            free = unrestricted(schema) and person is people[0] and not fixed
+            free = not self._restricted and person is people[0] and not fixed
             near = (
                 robust.nearest(person.x, self.k)
                 if free
@@ -606,7 +618,7 @@ class Proplace(Explainer):
     ) -> Neighbours:
         """Return the nearest robust rows from which changes are taken back."""
         robust = self._robust_rows(target)
-        if unrestricted(self.schema_) and not fixed and len(people) == 1:
+        if not self._restricted and not fixed and len(people) == 1:
             return robust.nearest(people[0].x, _STARTS, typical)
         found = [robust.admissible(each, _STARTS, clock.search, typical) for each in people]
         good = [near for near in found if near.status == "found" and len(near.rows)]
@@ -654,7 +666,7 @@ class Proplace(Explainer):
             return self._proved(attempt, proved, trouble, few, written if is_answer else None)
         proved = self.prover_.nearest(attempt.fallback, attempt.people, target, clock.proof)
         if proved is None:
-            ruled = attempt.ruled or not unrestricted(self.schema_)
+            ruled = attempt.ruled or self._restricted
             return Finding(*attempt.why_none(clock, ruled=ruled))
         return self._proved(attempt, proved, attempt.trouble(clock), few, None)
 

@@ -44,6 +44,7 @@ class _Feature(fields.Checked):
     _CONVERT: ClassVar[fields.Converters] = {
         "name": fields.name,
         "immutable": fields.boolean,
+        "drafted": fields.boolean,
         "label": fields.text,
         "missing": fields.label,
         "lower": fields.number,
@@ -102,6 +103,9 @@ class Continuous(_Feature):
     tolerance
         By how much a person may miss the value of an answer, more or less, and must be accepted all
         the same.
+    drafted
+        True if the range was drafted from a table: it guides a search, and it proves nothing about
+        values beyond it.
     unit, label
         Words for reports.
     missing
@@ -126,6 +130,7 @@ class Continuous(_Feature):
     max_increase: float | None = None
     max_decrease: float | None = None
     tolerance: float | None = None
+    drafted: bool = False
     unit: str | None = None
     kind: ClassVar[Literal["continuous"]] = "continuous"
 
@@ -176,6 +181,16 @@ class Continuous(_Feature):
     def settled(self) -> bool:
         """Whether the encoding is known: else a model must say it."""
         return self.scaling is not None or self._minmax
+
+    def on_steps(self, low: float, high: float) -> tuple[float, float]:
+        """Return the outermost legal values between two ends, if the steps went on beyond the range."""
+        if self._lattice is None:
+            return low, high
+        step, ends = self._lattice.step, np.array([low, high])
+        inwards, near = np.array([step, -step]), self._lattice.continued(ends)
+        outside = (near - ends) * np.sign(inwards) < -SNAP * step
+        first, last = self._lattice.continued(near + np.where(outside, inwards, 0.0)).tolist()
+        return first, last
 
     @property
     def _minmax(self) -> bool:

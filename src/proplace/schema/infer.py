@@ -179,7 +179,7 @@ def with_range(feature: Continuous, cells: Array) -> Continuous:
     Examples
     --------
     >>> with_range(Continuous("age", scaling=(40.0, 12.0)), np.array([17.0, 33.0, 90.0, np.nan]))
-    Continuous('age', 17, 90, step=1, scaling=(40.0, 12.0))
+    Continuous('age', 17, 90, step=1, scaling=(40.0, 12.0), drafted=True)
     """
     known = cells[np.isfinite(cells)]
     if feature.missing is not None:
@@ -188,7 +188,7 @@ def with_range(feature: Continuous, cells: Array) -> Continuous:
     if grid is None or abs(feature.offset) > FINEST * grid[2]:
         return feature
     lower, upper, step = grid
-    return replace(feature, lower=lower, upper=upper, step=step)
+    return replace(feature, lower=lower, upper=upper, step=step, drafted=True)
 
 
 def readable_grid(values: Array) -> tuple[float, float, float] | None:

@@ -195,7 +195,8 @@ class Person:
         self.lower, self.upper = schema.lower.copy(), schema.upper.copy()
         self.lower[outside], self.upper[outside] = -np.inf, np.inf
         self._slack: Array = np.full(schema.width, TOLERANCE)
-        adapted = np.zeros(schema.width, dtype=np.bool_)
+        adapted = np.isfinite(schema.lower) | np.isfinite(schema.upper)
+        adapted[self._profile] = False
         for limit in limits:
             j = limit.columns
             self.lower[j] = np.maximum(self.lower[j], limit.lower)
@@ -216,7 +217,7 @@ class Person:
             array.setflags(write=False)
 
     def adapt(self, X: npt.ArrayLike, *, overwrite_categories: bool = False) -> Array:
-        """Make rows fit where they can: clip restricted numbers into the person's bounds.
+        """Make rows fit where they can: clip numbers into the person's bounds.
 
         An immutable number becomes the person's own. With ``overwrite_categories`` immutable
         categories and binaries become the person's, too; without, rows that differ in one stay as

@@ -359,6 +359,15 @@ class Schema(fields.Checked):
         """
         return Person(self, self._rows(x)[0], kept)
 
+    def with_features(self, features: Sequence[AnyFeature]) -> Schema:
+        """Return a schema with other features and the same rules."""
+        return Schema(features, rules=self.rules)
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """Names of the features whose values are declared, and not drafted from a table."""
+        return frozenset(f.name for f in self.features if not getattr(f, "drafted", False))
+
     def unscaled(self) -> Schema:
         """The same features without a scaling, for models that scale their numbers in their own way."""
         features = [
