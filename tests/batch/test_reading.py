@@ -95,7 +95,7 @@ def test_what_is_read_is_what_was_explained(written, world, kind):
             assert (a is None) == (b is None)
             assert a is None or [(v, type(v) is bool) for v in a] == [(v, v is True) for v in b]
         assert mine.certificate == theirs.certificate
-        assert mine.words() == theirs.words()
+        assert mine.describe() == theirs.describe()
     assert {e.status for e in found} >= {"optimal", "already_valid", "bad_input"}
     assert found.provenance == expected.provenance
     assert found[0].setting.net == expected[0].setting.net
@@ -126,12 +126,12 @@ def test_a_line_of_the_results_says_it_all(written, world, kind):
     assert table["delta"].eq(0.004).all()
     assert table["target"].eq(1).all()
     for (_, line), e in zip(table.iterrows(), expected, strict=True):
-        assert line["sentence"].lstrip("'") == e.words().sentence
+        assert line["sentence"].lstrip("'") == e.describe().sentence
         if e.original is not None:
             assert line["original_status"] == e.original["status"]
             assert line["original_x"] == e.original["x"]
-        for change in e.words().changes:
-            assert f"{change.title} {change.before} → {change.after}" in line["changes"]
+        for change in e.claims:
+            assert f"{change.title} {change.was} → {change.goal}" in line["changes"]
         if e.certificate is not None:
             assert line["certificate"] == e.certificate.digest
     assert table.loc[table["ce_status"] == "bad_input", "original_x"].isna().all()
@@ -239,7 +239,7 @@ def test_without_certificates_the_rest_is_read(world, tmp_path):
     assert all(e.certificate is None for e in found)
     assert [e.ids for e in found] == [{}] * len(people)
     expected = explainer.explain(people.drop(columns="name"))
-    assert [e.words().sentence for e in found] == [e.words().sentence for e in expected]
+    assert [e.describe().sentence for e in found] == [e.describe().sentence for e in expected]
 
 
 def test_one_delta_per_layer(tmp_path):

@@ -54,7 +54,7 @@ def test_each_person_gets_a_letter(folder):
         for e in found:  # the letter names the certificates that lie in the folder
             assert e.certificate.digest in text
             assert re.search(
-                rf"<td class=\"to(?: long)?\">{re.escape(e.words().changes[0].after)}</td>", text
+                rf"<td class=\"to(?: long)?\">{re.escape(e.claims[0].goal)}</td>", text
             )
 
 

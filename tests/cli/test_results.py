@@ -169,7 +169,7 @@ def test_json_says_everything_about_an_answer(loans, answer):
     (e,) = explainer.explain(loans.people.iloc[[3]])
     assert (facts["row"], facts["id"]) == (3, {"customer": "C-3"})
     assert (facts["delta"], facts["target"], facts["rank"]) == (0.01, 1, 0)
-    assert facts["sentence"] == e.words().sentence
+    assert facts["sentence"] == e.describe().sentence
     assert facts["model"]["network_digest"] == checker.digest(parameters(loans.net))
     assert facts["model"]["name"] == "model.onnx"
     assert facts["certificate"] == e.certificate.facts
@@ -318,8 +318,8 @@ def test_one_person_gets_a_page_with_pictures(loans, tmp_path):
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
     (e,) = explainer.explain(loans.people.iloc[[3]])
     text = (tmp_path / "one.html").read_text()
-    for change in e.words().changes:
-        assert change.after in text
+    for change in e.claims:
+        assert change.goal in text
     assert e.certificate.digest in text
     assert "<picture>" in text
 

@@ -306,7 +306,7 @@ def test_a_folder_of_results_holds_its_set(loans, past, results):
     assert back.provenance.delta == box.digest
     assert back.provenance.delta_about == "hull of 4 networks"
     assert all(e.setting.shifts == box for e in back)
-    assert [e.words().sentence for e in back] == list(table["sentence"])
+    assert [e.describe().sentence for e in back] == list(table["sentence"])
     assert (back[0].setting.general, back[0].setting.inside) == (True, False)
 
 
@@ -495,7 +495,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
         "network.npz",
         "shifts-3.npz",
     ]
-    assert all(name in back[0].words().sentence for name in ("past-2.npz", "past-1.npz"))
+    assert all(name in back[0].describe().sentence for name in ("past-2.npz", "past-1.npz"))
     for e in back:
         assert e.certificate.check(sets).accepted
         rng = np.random.default_rng(0)

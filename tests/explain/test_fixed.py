@@ -79,7 +79,7 @@ def test_fixed_iff_no_network_accepts_anything_legal(seed):
             assert (e.status == "fixed") == (most < 0.0), (e.status, most)
         if e.status == "fixed":
             assert e.point is None
-            assert "whatever this person changed" in str(e.words())
+            assert "whatever this person changed" in str(e.describe())
     assert seen - {"already_valid"}
 
 
@@ -240,7 +240,7 @@ def test_ranges_drafted_from_a_table_prove_no_fixed_prediction():
     assert pipe.predict(person.assign(income=150)) == ["yes"]
     (drafted,) = pp.Proplace(pipe, 0.001).fit(table).explain(person, "yes")
     assert drafted.status != "fixed"
-    assert "proved" not in str(drafted.words())
+    assert "proved" not in str(drafted.describe())
     schema = pp.Schema([pp.Continuous("income", 0, 60), pp.Continuous("debt", 0, 50)])
     (declared,) = pp.Proplace(pipe, 0.001, schema=schema).fit(table).explain(person, "yes")
     assert declared.status == "fixed"

@@ -45,7 +45,7 @@ def test_a_missing_cell_is_not_told_as_a_fact(gaps):
     for e, (_, row) in zip(result, refused.iterrows(), strict=True):
         missing = [name for name in TABLE if pd.isna(row[name])]
         assert list(e.filled) == missing
-        words = e.words()
+        words = e.describe()
         assert ("Missing, and counted as the model does" in words.sentence) == bool(missing)
         for name in missing:
             assert f"{name} as {e.original[name]:.0f}"[:8] in words.sentence
@@ -74,7 +74,7 @@ def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
     explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", target="yes")
     read = pp.read_results(tmp_path / "out")
     assert [e.filled for e in read] == [e.filled for e in result]
-    assert [e.words().sentence for e in read] == [e.words().sentence for e in result]
+    assert [e.describe().sentence for e in read] == [e.describe().sentence for e in result]
 
 
 def test_a_range_without_the_models_own_value_is_refused(gaps):
@@ -116,8 +116,8 @@ def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delt
         else "from the model in use by at most what is set for their layer"
     )
     result = explainer.explain(refused)
-    assert all(said in e.words().sentence for e in result)
-    assert all(FOLDED not in e.words().sentence for e in result)
+    assert all(said in e.describe().sentence for e in result)
+    assert all(FOLDED not in e.describe().sentence for e in result)
     assert result.provenance.delta == (delta if delta == 0.001 else tuple(delta))
     cells = result.to_frame()["delta"]
     assert (cells == (0.001 if delta == 0.001 else "[[0.001, 0.002], [0.001, 0.001]]")).all()
@@ -126,7 +126,7 @@ def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delt
     refused.to_csv(tmp_path / "people.csv", index=False)
     explain_file(explainer, tmp_path / "people.csv", tmp_path / "out")
     read = pp.read_results(tmp_path / "out")
-    assert [e.words().sentence for e in read] == [e.words().sentence for e in result]
+    assert [e.describe().sentence for e in read] == [e.describe().sentence for e in result]
     assert read[0].setting.shifts == explainer.shifts_
     assert read[0].setting.net == explainer.net_
 
@@ -138,7 +138,7 @@ def test_what_is_proved_of_folded_weights_is_said_of_folded_weights():
     box = pp.Shifts(*(pp.Shifts.of(net, 0.001).low, pp.Shifts.of(net, 0.001).high))
     explainer = pp.Proplace(source, box, k=5).fit(frame)
     for e in explainer.explain(frame[explainer.model_.predict(frame) == 0][:3]):
-        assert FOLDED in e.words().sentence
+        assert FOLDED in e.describe().sentence
 
 
 def test_a_results_folder_whose_batch_norm_was_changed_is_refused(tmp_path):

@@ -156,7 +156,7 @@ def test_a_file_of_results_is_what_was_certified(case, kind, tmp_path, monkeypat
         explainer.schema_.encode_people(own)[0], [result[i].x for i in there]
     )
     for e, other in zip(pp.read_results(done), result, strict=True):
-        assert e.words().sentence == other.words().sentence
+        assert e.describe().sentence == other.describe().sentence
         assert (e.point is None) == (other.point is None)
         assert e.point is None or e.point.tobytes() == other.point.tobytes()
         if e.original is not None:
@@ -175,17 +175,17 @@ def test_words_page_and_json_say_what_was_certified(case, tmp_path, monkeypatch)
     for e in result:
         if not e.found:
             continue
-        words, changed = e.words(), e.changed
+        words, changed = e.describe(), e.changed
         facts = json.loads(json.dumps(answer_facts(e, result.provenance)))
         assert facts["counterfactual"] == e.counterfactual.to_dict()
         assert facts["original"] == e.original.to_dict()
-        for (name, (before, after)), said in zip(changed.items(), words.changes, strict=True):
+        for (name, (before, after)), said in zip(changed.items(), words.claims, strict=True):
             if not isinstance(features[name], pp.Continuous):
                 continue
-            assert float(said.after.replace(",", "")) == after
-            assert float(said.before.replace(",", "")) == before == people.loc[e.index, name]
-            assert said.after in page
-            named = f"{name} were {said.after} ", f"{name} {said.after} "
+            assert float(said.goal.replace(",", "")) == after
+            assert float(said.was.replace(",", "")) == before == people.loc[e.index, name]
+            assert said.goal in page
+            named = f"{name} were {said.goal} ", f"{name} {said.goal} "
             assert len(changed) > 5 or any(each in words.sentence for each in named)
         assert "were about" not in words.sentence
 
@@ -284,14 +284,14 @@ def test_own_values_beside_the_grid_are_written_as_they_are():
     train = pd.DataFrame({"debt": [10.0, 20.0, 30.0]})
     people = pd.DataFrame({"debt": [60.125, 60.0 + 1 / 3]})
     result = pp.Proplace(net, 0.02, schema=schema, k=3).fit(train).explain(people)
-    first, second = (e.words() for e in result)
+    first, second = (e.describe() for e in result)
     assert first.table().to_numpy().tolist() == [
         ["60.125% of income", "37% of income", "23.125 percentage points lower"]
     ]
     assert "debt were 37% of income instead of 60.125%" in first.sentence
     assert "instead of about 60.3333%" in second.sentence
-    assert re.match(r"60\.3333333333333\d*% of income", second.changes[0].before)
-    assert second.changes[0].difference == "23.3333 percentage points lower"
+    assert re.match(r"60\.3333333333333\d*% of income", second.claims[0].was)
+    assert second.claims[0].change == "23.3333 percentage points lower"
     assert result.to_frame()["original_debt"].tolist() == people["debt"].tolist()
     assert result.to_frame()["debt"].tolist() == [37, 37]
 

@@ -11,6 +11,7 @@ import pytest
 import proplace as pp
 from oracles import joint_attack
 from proplace.core.errors import OptionError, SchemaError
+from proplace.explain.words import summary_line
 from support.errors import raises
 from support.people import debtors
 
@@ -136,12 +137,12 @@ def test_tables_and_sentences_name_the_same_numbers(pipeline):
     """ "At least 51.5" beside a table that says 53.5 would be two answers to one question."""
     _, result = explained(pipeline, holds=True)
     found = [e for e in result if e.found and e.holds]
-    assert any(c.held for e in found for c in e.words().changes)
+    assert any(c.interval for e in found for c in e.claims)
     for e in found:
-        words = e.words()
-        for change in words.changes:
-            if change.held is not None:
-                assert change.difference == ""
+        words = e.describe()
+        for change in words.claims:
+            if change.interval:
+                assert change.change == ""
                 assert change.goal != change.after
             assert change.goal in words.table().loc[change.title, "to"]
-            assert f"{change.before} → {change.goal}" in words.summary
+            assert f"{change.was} → {change.goal}" in summary_line(words.claims)

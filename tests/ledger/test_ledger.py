@@ -58,7 +58,7 @@ def test_a_promise_is_kept_as_it_was_made(ledger, result):
         assert promise.point.tolist() == e.point.tolist()
         assert promise.answer.to_dict() == e.counterfactual.to_dict()
         assert promise.original.to_dict() == e.original.to_dict()
-        assert promise.sentence == e.words().sentence
+        assert promise.sentence == e.describe().sentence
         assert promise.certificate.to_json() == e.certificate.to_json()
         (terms,) = promise.terms.sets
         assert promise.certificate.check(terms.net, terms.shifts).accepted

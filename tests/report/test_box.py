@@ -57,14 +57,14 @@ def about(e, shifts, **changes):
 
 
 def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
-    said = result[0].words(LOAN).sentence
+    said = result[0].describe(LOAN).sentence
     assert (
         "; this is proved for every network of the set “learned from 59 retrainings” (an interval for "
         "each of the weights and biases)" in said
     )
     assert "differ" not in said
     nameless = pp.Shifts(box.low, box.high)
-    said = about(result[0], nameless).words(LOAN).sentence
+    said = about(result[0], nameless).describe(LOAN).sentence
     assert f"every network of the set with the SHA-256 {box.digest[:12]}… (an interval" in said
     folds = [Fold.none(x.W, x.b).scaled(2.0 * np.ones(len(x.W))) for x in lender.net.layers]
     folded = pp.Network([(x.W, x.b) for x in lender.net.layers], folds=folds)
@@ -75,29 +75,29 @@ def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
 def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, box):
     outside = "the model in use lies outside of this set, and "
     assert not box.contains(lender.net)
-    assert f"{outside}accepts it as well." in result[0].words().sentence
+    assert f"{outside}accepts it as well." in result[0].describe().sentence
     wide = pp.Shifts.hull([lender.net, *history])
-    assert "outside" not in about(result[0], wide).words().sentence
-    assert "outside" not in about(result[0], pp.Shifts.of(lender.net, DELTA)).words().sentence
+    assert "outside" not in about(result[0], wide).describe().sentence
+    assert "outside" not in about(result[0], pp.Shifts.of(lender.net, DELTA)).describe().sentence
     last = lender.net.layers[-1]
     layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
     strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
     refusing = about(result[0], box, net=strict)
-    assert f"{outside}does not accept it." in refusing.words().sentence
+    assert f"{outside}does not accept it." in refusing.describe().sentence
 
 
 def test_one_network_alone_is_no_promise_about_others(result, lender, history):
     one = about(result[0], pp.Shifts.hull([lender.net]))
     assert not proved(one)
-    assert "shown for the model in use only" in one.words().sentence
+    assert "shown for the model in use only" in one.describe().sentence
     other = about(result[0], pp.Shifts.hull([history[0]]))
     assert proved(other)  # every network of the set: another than the one in use
-    assert "outside of this set" in other.words().sentence
+    assert "outside of this set" in other.describe().sentence
 
 
 def test_what_a_set_says_of_itself_is_shown_as_it_is_and_not_for_ever(result, box):
     long = pp.Shifts(box.low, box.high, about="\x1b[31m" + "b" * 5000)
-    said = about(result[0], long).words().sentence
+    said = about(result[0], long).describe().sentence
     assert "\x1b" not in said
     assert r"“\x1b[31mbbb" in said
     assert len(said) < 900

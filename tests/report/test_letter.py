@@ -14,6 +14,7 @@ import proplace as pp
 from oracles import pairs_of
 from proplace.core.errors import OptionError
 from proplace.explain.findings import STATUSES
+from proplace.explain.words import largest_first
 from proplace.report.letter import MOST_WAYS, UNSENT
 from support.errors import raises
 from support.lenders import LOAN
@@ -45,10 +46,10 @@ def alone(e, **changes):
 def test_an_answer(one):
     for e in one:
         page = letter(one, e.index)
-        words = e.words(LOAN)
+        words = e.describe(LOAN)
         rows = {row[0]: row[1:] for row in page.cells[1:]}
-        assert rows == {c.title: [c.before, c.after, c.difference] for c in words.changes}
-        count = len(words.changes)
+        assert rows == {c.title: [c.was, c.goal, c.change] for c in words.claims}
+        count = len(words.claims)
         whole = "both" if count == 2 else "all of them"
         together = "this one change" if count == 1 else f"these {count} changes, {whole} together"
         assert f"The loan would have been approved with {together}." in page.text
@@ -90,14 +91,14 @@ def test_several_ways_beside_each_other(lender):
     page = letter(lender.result, index)
     head, *rows, foot = page.cells
     assert head == ["What", "Today", "First way", "Second way"]
-    both = [{c.title: c for c in e.words(LOAN).changes} for e in (first, second)]
+    both = [{c.title: c for c in e.describe(LOAN).claims} for e in (first, second)]
     assert {row[0] for row in rows} == both[0].keys() | both[1].keys()
     top = [row[0] for row in rows[: len(both[0])]]
-    assert top == [c.title for c in first.words(LOAN).largest_first]  # the first way is on top
+    assert top == [c.title for c in largest_first(first.claims)]  # the first way is on top
     for title, today, *goals in rows:
         for change, goal in zip((way.get(title) for way in both), goals, strict=True):
-            assert goal == ("as today" if change is None else change.after)
-            assert change is None or change.before == today
+            assert goal == ("as today" if change is None else change.goal)
+            assert change is None or change.was == today
     digests = [e.certificate.digest for e in (first, second)]
     assert foot == ["Reference", "", *(digest[:12] for digest in digests)]
     assert all(digest in page.text for digest in digests)

@@ -33,12 +33,12 @@ def page(folder):
 
 def test_the_page_says_what_the_answers_are(page, lender):
     for e in lender.result:
-        words = e.words(LOAN)
+        words = e.describe(LOAN)
         assert words.sentence in page.text
-        for change in words.changes:
-            assert change.difference in page.text
-            assert change.before in page.text
-            assert change.after in page.text
+        for change in words.claims:
+            assert change.change in page.text
+            assert change.was in page.text
+            assert change.goal in page.text
         for title, value in words.person:
             assert title in page.text
             assert value in page.text
@@ -111,7 +111,7 @@ def test_nothing_on_the_page_is_unseen(tmp_path):
     assert not UNSEEN.search(page.source.replace("\n", ""))
     for place in "abnyisopt":
         assert place + visible(nasty) in page.text.replace("P[/b]", "p[/b]"), place
-    words = result[0].words(wording)
+    words = result[0].describe(wording)
     said = f"{words}{words.table().to_csv()}{words.person}{result[0]!r}"
     assert not UNSEEN.search(said.replace("\n", ""))
     for image in page.all("img"):  # the pictures are pages of their own
@@ -245,7 +245,7 @@ def test_every_status_has_its_place(lender, tmp_path):
     assert statuses[:3] == ["bad_input", "already_valid", "no_robust_neighbour"]
     page = Page(pp.Explanations(items).report(tmp_path / "a.html", LOAN))
     for e in items:
-        assert e.words(LOAN).sentence in page.text
+        assert e.describe(LOAN).sentence in page.text
     for tag in (
         "not readable",
         "no change needed",

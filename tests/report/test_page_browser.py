@@ -39,7 +39,7 @@ def test_the_report_opens_cleanly(page, lender, width, tmp_path):
     assert view["small"] == 0
     text = re.sub(r"\s+", " ", view["text"])
     for e in lender.result:
-        assert e.words(LOAN).sentence in text
+        assert e.describe(LOAN).sentence in text
         assert e.certificate.digest in text
     assert "proplace check 'the proofs/answer-1.json' --model 'the proofs/model.npz'" in text
 

@@ -136,8 +136,8 @@ def show(place: Place, number: Number, as_of: AsOf = None, as_json: common.Json 
         if name not in ("original", "answer", "holds"):
             say(f"{name:<9} {'' if value is None else value}")
     if promise.explanation is not None:
-        words = promise.explanation.words()
-        goals = {c.title: c.goal for c in words.changes}
+        words = promise.explanation.describe()
+        goals = {c.title: c.goal for c in words.claims}
         rows = [[title, was, goals.get(title, "the same")] for title, was in words.person]
         say_table(["feature", "then", "promised"], rows)
     say_table(

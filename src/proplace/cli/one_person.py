@@ -156,8 +156,8 @@ def show(result: Explanations) -> None:
         if not answer.found:
             say(f"{answer.status}: {answer.reason}")
             continue
-        words = answer.words()
-        say_table(["feature", "now", "then"], [[c.title, c.before, c.goal] for c in words.changes])
+        words = answer.describe()
+        say_table(["feature", "now", "then"], [[c.title, c.was, c.goal] for c in words.claims])
         say(words.sentence)
         say(
             f"{answer.status}; distance {answer.distance:.6g}; every network {_where(answer)} "

@@ -292,7 +292,7 @@ def _sentences(result: Explanations) -> Table:
     table.add_column("applicant", justify="right")
     table.add_column("answer")
     for e in result:
-        table.add_row(str(e.index), Text(e.words(WORDING).sentence))
+        table.add_row(str(e.index), Text(e.describe(WORDING).sentence))
     return table
 
 

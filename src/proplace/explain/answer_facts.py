@@ -43,9 +43,9 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "original": before,
         "missing": list(answer.filled),
         "counterfactual": after,
-        "changes": _changes(answer, before or {}, after or {}),
+        "changes": {claim.name: claim.to_dict() for claim in answer.claims},
         **({"holds": {n: list(ends) for n, ends in answer.holds.items()}} if answer.holds else {}),
-        "sentence": answer.words().sentence,
+        "sentence": answer.describe().sentence,
         "certificate": None if proof is None else proof.facts,
     }
 
@@ -65,21 +65,6 @@ def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any
     from proplace.tables.files import plain  # noqa: PLC0415  (quick help)
 
     return {name: plain(series[name], feature) for name, feature in features.items()}
-
-
-def _changes(
-    answer: Explanation, before: dict[str, Any], after: dict[str, Any]
-) -> dict[str, dict[str, Any]]:
-    features = {} if answer.setting is None else answer.setting.schema.by_name
-    return {
-        name: {
-            "from": before[name],
-            "to": after[name],
-            "unit": getattr(features[name], "unit", None),
-        }
-        for name in before
-        if name in after and before[name] != after[name]
-    }
 
 
 def shifts_facts(shifts: Shifts) -> dict[str, Any]:

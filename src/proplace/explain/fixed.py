@@ -15,9 +15,9 @@ import numpy as np
 
 from proplace.certification import Refusal
 from proplace.core.text import enumerated
+from proplace.explain.claims import display_title
 from proplace.explain.findings import Finding
 from proplace.explain.several import IN_USE
-from proplace.explain.values import called
 from proplace.region.pieces import admissible
 
 if TYPE_CHECKING:
@@ -99,7 +99,11 @@ def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
     if not free:
         return "it, and nothing may change"
     moves, stays = (
-        [called(feature) for n, feature in enumerate(schema.features) if (n in free) == moving]
+        [
+            display_title(feature)
+            for n, feature in enumerate(schema.features)
+            if (n in free) == moving
+        ]
         for moving in (True, False)
     )
     what = enumerated(moves)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
 from proplace.core.text import clipped
+from proplace.explain.words import summary_line
 from proplace.tables.files import plain
 from proplace.tables.writing import feature_type, free_names, labels_type
 
@@ -98,7 +99,7 @@ class AnswerColumns:
     def record(self, e: Explanation) -> dict[str, Any]:
         """One answer as a line; what is not known is left out."""
         features = {} if e.setting is None else e.setting.schema.by_name
-        words = e.words()
+        words = e.describe()
         proof = e.certificate
         facts: dict[str, Any] = {
             "status": e.status,
@@ -114,7 +115,7 @@ class AnswerColumns:
             "reason": e.reason,
             "target": e.label,
             "delta": None if e.setting is None else delta_cell(e.setting),
-            "changes": clipped(words.summary, limits.SPREADSHEET_CELL),
+            "changes": clipped(summary_line(words.claims), limits.SPREADSHEET_CELL),
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
             "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from proplace.core.model_set import ModelSet
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
+    from proplace.explain.claims import Claim
     from proplace.explain.findings import Status
     from proplace.explain.provenance import Provenance
     from proplace.explain.summary import By, Summary
-    from proplace.explain.words import Wording, Words
+    from proplace.explain.words import Description, Wording
     from proplace.loaders.cutoffs import Threshold
     from proplace.schema import Schema
     from proplace.schema.cells import Label
@@ -221,7 +222,14 @@ class Explanation:
         both = zip(self.original.items(), self.counterfactual, strict=True)
         return {name: (before, after) for (name, before), after in both if before != after}
 
-    def words(self, wording: Wording | None = None) -> Words:
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """One claim for each changed feature: its values, and what is proved of it."""
+        from proplace.explain.claims import claims_of
+
+        return claims_of(self)
+
+    def describe(self, wording: Wording | None = None) -> Description:
         """Say it in a sentence and a small table, in original units.
 
         Examples
@@ -232,14 +240,14 @@ class Explanation:
         >>> people = pd.DataFrame({"debt": [60, 20, 10, 30], "home": [0, 0, 1, 1]})
         >>> net = Network([([[-1.0, 0.2]], [0.4])])
         >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
-        >>> print(result[0].words(Wording("the loan", ["refused", "approved"])))
+        >>> print(result[0].describe(Wording("the loan", ["refused", "approved"])))
         The loan would have been approved if debt were 37% of income instead of 60%; this is proved
         for every network whose weights and biases each differ by at most 0.02 from the model in use.
         A nearer answer may exist, but none in the searched region is more than 3% nearer.
         """
-        from proplace.explain.words import Wording, in_words
+        from proplace.explain.words import Wording, describe
 
-        return in_words(self, wording or Wording())
+        return describe(self, wording or Wording())
 
     def plot(self, wording: Wording | None = None) -> Figure:
         """Draw the region, the worst margin against delta, and the changes (extra ``plot``).

@@ -12,8 +12,8 @@ from scipy.stats import binomtest
 
 from proplace.core.errors import OptionError
 from proplace.core.text import did_you_mean, short
+from proplace.explain.claims import format_value, is_amount
 from proplace.explain.findings import STATUSES
-from proplace.explain.values import numeric, shown
 from proplace.schema.amounts import number
 
 if TYPE_CHECKING:
@@ -158,9 +158,13 @@ def _features(
         pairs = [changed[name] for changed in found if name in changed]
         feature = known.get(name)
         amounts = [
-            float(after) - float(before) for before, after in pairs if numeric(feature, before)
+            float(after) - float(before) for before, after in pairs if is_amount(feature, before)
         ]
-        words = [shown(feature, after) for before, after in pairs if not numeric(feature, before)]
+        words = [
+            format_value(feature, after)
+            for before, after in pairs
+            if not is_amount(feature, before)
+        ]
         lines.append(
             {
                 "changed": len(pairs),

@@ -6,19 +6,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from proplace.core.errors import OptionError
 from proplace.core.text import clipped, did_you_mean, enumerated, listing, visible
-from proplace.explain.findings import CERTIFIABLE
-from proplace.explain.interval_words import Held, held
+from proplace.explain.claims import Claim, display_title, format_value, is_certified, own_value
 from proplace.explain.several import IN_USE
-from proplace.explain.values import difference, pair, shown, yes_or_no
 from proplace.schema.amounts import number
-from proplace.schema.features import Binary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,154 +160,69 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class ChangeInWords:
-    """One changed feature.
-
-    Attributes
-    ----------
-    title
-        What it is called.
-    before, after
-        Its two values, with units and all their digits.
-    difference
-        By how much a number rises or falls; empty where more than one value is proved to do.
-    name
-        Name of the feature.
-    held
-        The interval of a number in which the answer is proved (``Explanation.holds``).
-    size
-        The largest change of its encoded columns.
-    """
-
-    title: str
-    before: str
-    after: str
-    difference: str
-    name: str = ""
-    held: Held | None = None
-    size: float = 0.0
-
-    @property
-    def goal(self) -> str:
-        """What it must become: the value, or what is proved to do as well ("at least ...")."""
-        return self.after if self.held is None else self.held.goal
-
-
-@dataclass(frozen=True)
-class Words:
-    """What :meth:`Explanation.words` returns; ``str`` of it is the sentence, and a list of many changes.
+class Description:
+    """Result of :meth:`Explanation.describe`; ``str`` gives the sentence, with a list of many changes.
 
     Attributes
     ----------
     sentence
-        The answer, how far it holds, and how near it is to the best; or why there is none.
-    changes
-        What changes, one entry per feature.
+        The counterfactual, how far it is proved, and how near it is to the best; or why there is none.
+    claims
+        What changes, one claim per feature.
     person
         All features of the person: title and value.
     """
 
     sentence: str
-    changes: tuple[ChangeInWords, ...]
+    claims: tuple[Claim, ...]
     person: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        if len(self.changes) <= _MANY:
+        if len(self.claims) <= _MANY:
             return self.sentence
-        listed = [f"- {c.title}: {c.goal} instead of {c.before}" for c in self.largest_first]
+        listed = [f"- {c.title}: {c.goal} instead of {c.was}" for c in largest_first(self.claims)]
         return "\n".join([self.sentence, *listed])
 
-    @property
-    def largest_first(self) -> tuple[ChangeInWords, ...]:
-        """The changes by their size, those of one size in the order of the table."""
-        return tuple(sorted(self.changes, key=lambda c: -c.size))
-
-    @property
-    def summary(self) -> str:
-        """The changes on one line, each with both of its values."""
-        return "; ".join(f"{c.title} {c.before} → {c.goal}" for c in self.changes)
-
     def table(self) -> pd.DataFrame:
-        """The changes as a table with columns ``from``, ``to`` and ``change``."""
+        """Return the changes as a table with columns ``from``, ``to`` and ``change``."""
         return pd.DataFrame(
-            [[c.before, c.goal, c.difference] for c in self.changes],
+            [[c.was, c.goal, c.change] for c in self.claims],
             columns=["from", "to", "change"],
-            index=pd.Index([c.title for c in self.changes], name="feature"),
+            index=pd.Index([c.title for c in self.claims], name="feature"),
         )
 
 
-def in_words(e: Explanation, wording: Wording) -> Words:
+def largest_first(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Return claims by their size, those of one size in the order of the table."""
+    return tuple(sorted(claims, key=lambda c: -c.size))
+
+
+def summary_line(claims: Sequence[Claim]) -> str:
+    """Write claims on one line, each with both of its values."""
+    return "; ".join(f"{c.title} {c.was} → {c.goal}" for c in claims)
+
+
+def describe(e: Explanation, wording: Wording) -> Description:
     """Write an explanation in words."""
     features = {} if e.setting is None else e.setting.schema.by_name
-    changed = [
-        _Change(features.get(str(name)), str(name), before, after, _held(e, str(name)))
-        for name, (before, after) in e.changed.items()
-    ]
-    changes = tuple(
-        ChangeInWords(
-            visible(_title(c.feature, c.name)),
-            visible(_own(e, c.feature, c.name, c.before)),
-            visible(shown(c.feature, c.after)),
-            "" if c.held else visible(difference(c.feature, c.before, c.after)),
-            c.name,
-            c.held,
-            _size(e, c.name),
-        )
-        for c in changed
-    )
     person: tuple[tuple[str, str], ...] = ()
     if e.original is not None:
         person = tuple(
-            (visible(_title(feature, str(name))), visible(_own(e, feature, str(name), value)))
-            for name, value in e.original.items()
-            for feature in (features.get(str(name)),)
+            (
+                visible(_title(features.get(name), name)),
+                visible(own_value(features.get(name), value, missing=name in e.filled)),
+            )
+            for name, value in zip(map(str, e.original.index), e.original, strict=True)
         )
-    order = sorted(range(len(changes)), key=lambda n: -changes[n].size)
-    largest = [changed[n] for n in order[:_NAMED]]
-    sentence = _sentence(e, wording, changed, largest) + _missing(e, features)
-    return Words(visible(sentence), changes, person)
+    sentence = _sentence(e, wording) + _missing(e, features)
+    return Description(visible(sentence), e.claims, person)
 
 
-@dataclass(frozen=True)
-class _Change:
-    """One changed feature, before it is put in words."""
-
-    feature: AnyFeature | None
-    name: str
-    before: Any
-    after: Any
-    held: Held | None
-
-    def clause(self, template: str) -> str:
-        """The change as a part of a sentence."""
-        title = _title(self.feature, self.name)
-        if isinstance(self.feature, Binary) and yes_or_no(self.feature):
-            title = f"“{title}”"  # such titles are often no nouns: "has a cosigner"
-        new, old = pair(self.feature, self.before, self.after)
-        goal = new if self.held is None else self.held.goal
-        return template.format(title=title, to=goal, before=old)
-
-
-def _held(e: Explanation, name: str) -> Held | None:
-    """In which interval a changed number is proved to do, where the answer itself is proved."""
-    if e.setting is None or not certain(e) or name not in e.holds:
-        return None
-    before, after = e.changed[name]
-    return held(e.setting.schema.by_name.get(name), before, after, e.holds[name])
-
-
-def _size(e: Explanation, name: str) -> float:
-    """The largest change of the encoded columns of a feature: 1 is another category."""
-    if e.setting is None or e.x is None or e.point is None:
-        return 0.0
-    span = e.setting.schema.span(name)
-    return float(np.abs(e.point[span] - e.x[span]).max())
-
-
-def _own(e: Explanation, feature: AnyFeature | None, name: str, value: Any) -> str:
-    """A value of the person's; of a missing cell, what the model counts in its place."""
-    text = shown(feature, value)
-    return f"missing, counted as {text}" if name in e.filled else text
+def _clause(claim: Claim, template: str) -> str:
+    """Write a change as a part of a sentence."""
+    title = claim.title if claim.feature is None else display_title(claim.feature)
+    goal, before = claim.pair()
+    return template.format(title=title, to=goal, before=before)
 
 
 def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
@@ -319,15 +230,13 @@ def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
     if not e.filled or e.original is None:
         return ""
     parts = [
-        f"{_title(features.get(name), name)} as {shown(features.get(name), e.original[name])}"
-        for name in e.filled
+        f"{_title(features.get(n), n)} as {format_value(features.get(n), e.original[n])}"
+        for n in e.filled
     ]
     return f" Missing, and counted as the model does: {', '.join(parts)}."
 
 
-def _sentence(
-    e: Explanation, wording: Wording, changed: Sequence[_Change], largest: Sequence[_Change]
-) -> str:
+def _sentence(e: Explanation, wording: Wording) -> str:
     template = {
         "already_valid": _ALREADY,
         "no_robust_neighbour": _NO_ANSWER,
@@ -342,19 +251,19 @@ def _sentence(
     text = template.format(
         subject=wording.subject,
         outcome=outcome_of(e, wording),
-        changes=_conditions(changed, largest),
+        changes=_conditions(e.claims),
         promise=promise(e),
         reason=e.reason.rstrip("."),
     )
     return text[:1].upper() + text[1:] + how_near(e) + how_usual(e)
 
 
-def _conditions(changed: Sequence[_Change], largest: Sequence[_Change]) -> str:
+def _conditions(claims: Sequence[Claim]) -> str:
     """Under which changes: all of them where they can be read aloud, else how many and the largest."""
-    if len(changed) > _MANY:
-        named = enumerated(change.clause(_LARGE) for change in largest)
-        return _TOGETHER.format(count=len(changed), largest=named)
-    clauses = (c.clause(_NEXT_CHANGE if n else _CHANGE) for n, c in enumerate(changed))
+    if len(claims) > _MANY:
+        named = enumerated(_clause(c, _LARGE) for c in largest_first(claims)[:_NAMED])
+        return _TOGETHER.format(count=len(claims), largest=named)
+    clauses = (_clause(c, _NEXT_CHANGE if n else _CHANGE) for n, c in enumerate(claims))
     return f"if {enumerated(clauses)}"
 
 
@@ -410,7 +319,7 @@ def in_delta(setting: Setting) -> str:
 
 def proved(e: Explanation) -> bool:
     """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
-    return e.setting is not None and not e.setting.alone and certain(e)
+    return e.setting is not None and not e.setting.alone and is_certified(e)
 
 
 def accepted_now(e: Explanation) -> bool:
@@ -420,16 +329,9 @@ def accepted_now(e: Explanation) -> bool:
     return bool(e.setting.net.predict(e.point)[0] == e.target)
 
 
-def certain(e: Explanation) -> bool:
-    """Whether every network of Delta, were it only the one in use, gives the wanted class."""
-    if e.certificate is not None and e.certificate.verdict != "robust":
-        return False
-    return e.status in CERTIFIABLE and e.margin >= 0.0
-
-
 def promise(e: Explanation) -> str:
     """How far an answer holds, as the end of a sentence: only what is proved."""
-    if e.setting is None or not certain(e):
+    if e.setting is None or not is_certified(e):
         return _UNPROVED
     if not proved(e):
         return _TODAY
@@ -441,11 +343,10 @@ def promise(e: Explanation) -> str:
 
 
 def _values(e: Explanation) -> str:
-    """That it is proved for intervals of numbers, where the sentence speaks of such."""
-    found = [part for name in e.changed if (part := _held(e, str(name))) is not None]
-    if not found:
+    """Say that it is proved for intervals of numbers, if the sentence speaks of such."""
+    if all(claim.low is None for claim in e.claims):
         return ""
-    return _AT_ONCE + (_RANGED if any(part.ranged for part in found) else "")
+    return _AT_ONCE + (_RANGED if any(claim.to_end for claim in e.claims) else "")
 
 
 def how_near(e: Explanation) -> str:

@@ -262,7 +262,7 @@ def _facts(
     return {
         "original": _values(e.original),
         "answer": _values(e.counterfactual),
-        "sentence": e.words(wording).sentence,
+        "sentence": e.describe(wording).sentence,
         **({} if wording is None else {"wording": _wording(wording)}),
         **({} if asked is None else {"asked": dict(asked)}),
         "index": as_json(e.index),

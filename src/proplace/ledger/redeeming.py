@@ -33,7 +33,7 @@ import numpy as np
 
 from proplace.certification import canonical
 from proplace.core.errors import LedgerError
-from proplace.explain.values import called, shown
+from proplace.explain.claims import display_title, format_value
 from proplace.ledger.chain import commitment, new_salt
 from proplace.ledger.in_use import decide, encoded, one_row
 from proplace.ledger.issuing import personal_parts
@@ -315,8 +315,8 @@ def _other(feature: AnyFeature, cell: Any, promise: Promise) -> Missing:
     asked = promise.facts["answer"][feature.name]
     asked = feature.missing if asked is None else asked
     words = (
-        f"{called(feature)} is {shown(feature, value, quotes=True)}, promised is "
-        f"{shown(feature, asked, quotes=True)}"
+        f"{display_title(feature)} is {format_value(feature, value, quotes=True)}, promised is "
+        f"{format_value(feature, asked, quotes=True)}"
     )
     return Missing(feature.name, value, asked, asked, None, words)
 

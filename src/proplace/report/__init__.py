@@ -1,5 +1,6 @@
 """Answers for people: plain words, pictures, and a page to read."""
 
-from proplace.explain.words import ChangeInWords, Wording, Words
+from proplace.explain.claims import Claim
+from proplace.explain.words import Description, Wording
 
-__all__ = ["ChangeInWords", "Wording", "Words"]
+__all__ = ["Claim", "Description", "Wording"]

@@ -18,14 +18,14 @@ from proplace.certification import digest as network_digest
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
-from proplace.explain.interval_words import room
+from proplace.explain.claims import format_room, is_certified
 from proplace.explain.provenance import now
 from proplace.explain.words import (
     accepted_now,
-    certain,
+    describe,
     how_near,
     how_usual,
-    in_words,
+    largest_first,
     outcome_of,
     promise,
     proved,
@@ -37,8 +37,9 @@ from proplace.report.templating import generator, label_of, templates
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from proplace.explain.claims import Claim
     from proplace.explain.results import Explanation, Explanations
-    from proplace.explain.words import ChangeInWords, Wording, Words
+    from proplace.explain.words import Description, Wording
 
 UNSENT = frozenset({"bad_input", "solver_error", "worker_died", "source_disagrees"})
 """Statuses of rows to whose people there is nothing to say yet."""
@@ -217,9 +218,9 @@ def _letter(
 ) -> Letter:
     first = answers[0]
     ways = [e for e in answers if e.found][:MOST_WAYS]
-    words = [in_words(e, wording) for e in ways]
+    words = [describe(e, wording) for e in ways]
     shown = ways or [first]
-    own = in_words(first, wording)
+    own = describe(first, wording)
     sure = [e for e in shown if proved(e)]
     # Where few changes count, the first need not be the nearest.
     nearest = all(first.distance <= e.distance for e in ways)
@@ -243,7 +244,7 @@ def _letter(
 
 
 def _opening(
-    first: Explanation, found: int, words: Sequence[Words], wording: Wording, *, nearest: bool
+    first: Explanation, found: int, words: Sequence[Description], wording: Wording, *, nearest: bool
 ) -> tuple[str, str]:
     """The heading, and the first sentence."""
     subject, outcome = clipped(wording.subject, _LINE), clipped(outcome_of(first, wording), _LINE)
@@ -259,7 +260,7 @@ def _opening(
         none = f"No change can be promised after which {subject} would be {outcome}."
         why = _WHY.get(first.status, "").format(outcome=outcome)
         return "No change can be promised", f"{none} {why}".strip()
-    count = len(words[0].changes)
+    count = len(words[0].claims)
     whole = "both" if count == 2 else "all of them"
     changes = "this one change" if count == 1 else f"these {count} changes, {whole} together"
     if len(words) == 1:
@@ -316,11 +317,11 @@ def _backed(e: Explanation) -> bool:
     return proved(e) or (e.status == "fixed" and proof is not None and proof.verdict == "fixed")
 
 
-def _rows(words: Sequence[Words]) -> tuple[Row, ...]:
+def _rows(words: Sequence[Description]) -> tuple[Row, ...]:
     """What changes in any of the ways: in the order of the first, its largest change on top."""
-    found: dict[str, list[ChangeInWords | None]] = {}
+    found: dict[str, list[Claim | None]] = {}
     for n, way in enumerate(words):
-        for change in way.largest_first:
+        for change in largest_first(way.claims):
             found.setdefault(change.name, [None] * len(words))[n] = change
     rows = []
     for goals in found.values():
@@ -328,9 +329,9 @@ def _rows(words: Sequence[Words]) -> tuple[Row, ...]:
         rows.append(
             Row(
                 clipped(change.title, _TITLE),
-                clipped(change.before, _CELL),
-                tuple("" if c is None else clipped(visible(c.goal), _CELL) for c in goals),
-                change.difference if len(words) == 1 else "",
+                clipped(change.was, _CELL),
+                tuple("" if c is None else clipped(c.goal, _CELL) for c in goals),
+                change.change if len(words) == 1 else "",
             )
         )
     return tuple(rows)
@@ -362,8 +363,8 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
 
 def _conditions(
     sure: Sequence[Explanation],
-    words: Sequence[Words],
-    own: Words,
+    words: Sequence[Description],
+    own: Description,
     last: datetime.date | None,
 ) -> tuple[str, ...]:
     """What must be so for the promise to hold."""
@@ -371,7 +372,7 @@ def _conditions(
     if words:
         whole = "All changes of one way are" if len(words) > 1 else "All the changes above are"
         values = "values"
-        if len(words) == 1 and len(words[0].changes) == 1:
+        if len(words) == 1 and len(words[0].claims) == 1:
             whole, values = "The change above is", "value"
         facts.append(f"{whole} made, to exactly the {values} in the table{_within(words)}.")
     facts.append(_rest(first, words, own))
@@ -386,21 +387,21 @@ def _conditions(
     return tuple(facts)
 
 
-def _within(words: Sequence[Words]) -> str:
+def _within(words: Sequence[Description]) -> str:
     """The intervals that "at least" and the like stand for, all at once."""
     parts = [
         (f"{_ORDER[n].lower()}: " if len(words) > 1 else "")
-        + f"{clipped(c.title, _TITLE)} {visible(c.held.interval)}"
+        + f"{clipped(c.title, _TITLE)} {c.interval}"
         for n, way in enumerate(words)
-        for c in way.largest_first
-        if c.held is not None
+        for c in largest_first(way.claims)
+        if c.interval
     ]
     return f"; where it names more than one, to any within {'; '.join(parts)}" if parts else ""
 
 
-def _rest(e: Explanation, words: Sequence[Words], own: Words) -> str:
+def _rest(e: Explanation, words: Sequence[Description], own: Description) -> str:
     """What stays as it is; a number may move where that is proved, too."""
-    changed = {change.name for way in words for change in way.changes}
+    changed = {change.name for way in words for change in way.claims}
     names = [] if e.original is None else [str(name) for name in e.original.index]
     stays = [
         (name, title, value)
@@ -422,16 +423,18 @@ def _rest(e: Explanation, words: Sequence[Words], own: Words) -> str:
     return f"{what}: {text}."
 
 
-def _room(e: Explanation, name: str, words: Sequence[Words]) -> str:
+def _room(e: Explanation, name: str, words: Sequence[Description]) -> str:
     """How far a number that stays may move: of one way, since each has its own proof."""
-    if len(words) > 1 or not certain(e) or e.setting is None or e.original is None:
+    if len(words) > 1 or not is_certified(e) or e.setting is None or e.original is None:
         return ""
     ends = e.holds.get(name)
-    free = ends and room(e.setting.schema.by_name.get(name), e.original[name], ends)
+    free = ends and format_room(e.setting.schema.by_name.get(name), e.original[name], ends)
     return f" (or anything from {visible(free)})" if free else ""
 
 
-def _limits(first: Explanation, wording: Wording, own: Words, *, sure: bool) -> tuple[str, ...]:
+def _limits(
+    first: Explanation, wording: Wording, own: Description, *, sure: bool
+) -> tuple[str, ...]:
     """What is not promised; where nothing is, what the letter is based on."""
     based = "; ".join(f"{clipped(t, _TITLE)} {clipped(v, _CELL)}" for t, v in own.person)
     basis = f"What this is based on: {based}." if based and len(based) <= _UNCHANGED else ""

@@ -12,7 +12,7 @@ import numpy as np
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.explain.findings import CERTIFIABLE
-from proplace.explain.words import ChangeInWords, Terms, Wording, in_words
+from proplace.explain.words import Terms, Wording, describe, largest_first
 from proplace.report import claims
 from proplace.report.geometry import no_region, plain_nearest
 from proplace.report.pictures import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.core.network import Array, Network
+    from proplace.explain.claims import Claim
     from proplace.explain.results import Explanation, Explanations
 
 _MOST_CHANGES = 5  # of one answer in the table of all answers; the rest are counted
@@ -66,7 +67,7 @@ class Answer:
     sentence: str
     summary: str
     note: str
-    changes: tuple[ChangeInWords, ...]
+    changes: tuple[Claim, ...]
     person: tuple[tuple[str, str], ...]
     pictures: tuple[Picture, ...]
     missing: str
@@ -156,7 +157,7 @@ def _answer(
     retrained: Sequence[Network],
     place: Place,
 ) -> Answer:
-    words, status = in_words(e, wording), _status(e)
+    words, status = describe(e, wording), _status(e)
     label = label_of(e.index) + (f" ({e.who})" if e.who else "")
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
@@ -180,9 +181,9 @@ def _answer(
         status=status,
         good=e.status in CERTIFIABLE,
         sentence=words.sentence,
-        summary=_summary(words.largest_first) or status,
+        summary=_summary(largest_first(words.claims)) or status,
         note=_sentence(e.reason) if e.found else "",
-        changes=words.largest_first,
+        changes=largest_first(words.claims),
         person=words.person,
         pictures=tuple(pictures),
         missing=f"There is no map of the region: {missing}." if missing else "",
@@ -199,9 +200,9 @@ def _status(e: Explanation) -> str:
     return _STATUS[e.status]
 
 
-def _summary(changes: Sequence[ChangeInWords]) -> str:
+def _summary(changes: Sequence[Claim]) -> str:
     """The changes on one line, the largest of many; the rest are counted."""
-    parts = [f"{c.title} {c.before} → {c.goal}" for c in changes[:_MOST_CHANGES]]
+    parts = [f"{c.title} {c.was} → {c.goal}" for c in changes[:_MOST_CHANGES]]
     if rest := len(changes) - len(parts):
         parts.append(f"and {rest} smaller change{'s' if rest > 1 else ''}")
     return "; ".join(parts)

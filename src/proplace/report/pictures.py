@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.explain.words import Wording, in_delta, in_words
+from proplace.explain.words import in_delta
 from proplace.report.geometry import needed, region_picture
 from proplace.report.plots import (
     FACTORS,
@@ -82,11 +82,10 @@ def region_view(e: Explanation, plain: Array | None, terms: Terms) -> Picture:
 def _categories(e: Explanation) -> str:
     """The changes of category of an answer."""
     features = needed(e).schema.by_name
-    changes = zip(e.changes.index, in_words(e, Wording()).changes, strict=True)
     return "; ".join(
-        f"{change.title}: {change.before} → {change.goal}"
-        for name, change in changes
-        if isinstance(features[str(name)], (Binary, Categorical))
+        f"{claim.title}: {claim.was} → {claim.goal}"
+        for claim in e.claims
+        if isinstance(features[claim.name], (Binary, Categorical))
     )
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from proplace.core.errors import OptionError, require
 from proplace.core.text import clipped, visible
-from proplace.explain.values import pair
-from proplace.explain.words import Terms, Wording, in_words
+from proplace.explain.words import Terms, Wording, largest_first
 from proplace.report.geometry import (
     needed,
     no_region,
@@ -243,7 +242,7 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
 
     One line each, the largest change first: the title on the left, the values on the right.
     """
-    features, changes = needed(e).schema.by_name, in_words(e, wording).largest_first
+    features, changes = needed(e).schema.by_name, largest_first(e.claims)
     rows = min(len(changes), _MOST_ROWS)
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(rows + (len(changes) > rows), -1.0)
@@ -256,8 +255,7 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
     for n, change in enumerate(changes[:rows]):
         feature, both = features.get(change.name), e.changed[change.name]
         before, after = _places(feature, *both, reach=changes[0].size)
-        new, old = pair(feature, *both)
-        new = new if change.held is None else change.held.goal
+        new, old = change.pair()
         values = f"{old} → {new}".replace("about ", "")
         axes.annotate(
             drawn(change.title, 34), (0.0, n), xytext=(-6, 0), ha="right", weight="bold", **at

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import OptionError
-from proplace.explain.values import difference
+from proplace.explain.claims import difference
 from proplace.report.plots import percent
 from proplace.report.style import LIGHT, drawn, new_figure, style
 

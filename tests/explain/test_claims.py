@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.core.distances import L1
-from proplace.explain.interval_words import held, room
+from proplace.explain.claims import Claim, format_room, proved_values
 from proplace.explain.results import Setting
 from support.tiers import examples
 
@@ -25,6 +25,12 @@ PRICE = pp.Continuous("price", 0, 1e6, step=0.5, unit="$")
 SHARE = pp.Continuous("share", 0, 1)
 FREE = pp.Continuous("free", scaling="none", unit="units")
 ROOMS = pp.Ordinal("rooms", [1, 2, 3, 4, 6])
+
+
+def claim(feature, before, after, ends):
+    direction = "up" if before < after else "down"
+    low, high, to_end = proved_values(feature, before, after, ends)
+    return Claim("f", "f", before, after, low, high, direction, to_end, 1.0, feature)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,7 @@ ROOMS = pp.Ordinal("rooms", [1, 2, 3, 4, 6])
     ],
 )
 def test_words(feature, before, after, ends, goal):
-    assert held(feature, before, after, ends).goal == goal
+    assert claim(feature, before, after, ends).goal == goal
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def test_words(feature, before, after, ends, goal):
     ],
 )
 def test_nothing_to_say(feature, before, after, ends):
-    assert held(feature, before, after, ends) is None
+    assert proved_values(feature, before, after, ends) == (None, None, False)
 
 
 def numbers(text):
@@ -112,21 +118,21 @@ def test_words_never_say_more_than_was_proved(feature, places, reach):
     low = float(feature.lower) if reach[0] else min(low, value)
     high = float(feature.upper) if reach[1] else max(high, value)
     for before in (float(feature.lower), float(feature.upper)):
-        found = held(feature, before, value, (low, high)) if before != value else None
-        if found is None:
+        found = claim(feature, before, value, (low, high))
+        if before == value or not found.interval:
             continue
         for first, last in (said(found.goal, feature), tuple(numbers(found.interval))):
             # An end is the decimal that is written for it, which reads back as the same float.
             assert Fraction(repr(low)) <= first <= last <= Fraction(repr(high)), (found, low, high)
-        assert found.ranged == found.goal.startswith(("at least", "no more"))
+        assert found.to_end == found.goal.startswith(("at least", "no more"))
 
 
 def test_room_of_what_stays():
-    assert room(INCOME, 50_000, (49_000.2, 51_000.7)) == "49,001 to 51,000 dollars"
-    assert room(FREE, 3.0, (2.0, math.inf)) == "at least 2 units"
-    assert room(INCOME, 50_000, (50_000, 50_000)) == ""
-    assert room(INCOME, 50_000, (51_000, 52_000)) == ""  # not where the person is
-    assert room(pp.Binary("home"), 1, (0, 1)) == ""
+    assert format_room(INCOME, 50_000, (49_000.2, 51_000.7)) == "49,001 to 51,000 dollars"
+    assert format_room(FREE, 3.0, (2.0, math.inf)) == "at least 2 units"
+    assert format_room(INCOME, 50_000, (50_000, 50_000)) == ""
+    assert format_room(INCOME, 50_000, (51_000, 52_000)) == ""  # not where the person is
+    assert format_room(pp.Binary("home"), 1, (0, 1)) == ""
 
 
 SCHEMA = pp.Schema([INCOME, DEBT, pp.Binary("home", label="owns a home")])
@@ -144,19 +150,19 @@ def explanation(delta=0.02, **more):
 
 
 def test_a_sentence_with_proved_words_reads_aloud():
-    assert explanation().words(LOAN).sentence == (
+    assert explanation().describe(LOAN).sentence == (
         "The loan would have been approved if income were at least 52,000 dollars instead of 48,000 "
         "and debt 31% of income (give or take 2 percentage points) instead of 38%; this is proved for "
         "every network whose weights and biases each differ by at most 0.02 from the model in use, "
         "and for all of these values at once up to the ends of their ranges."
     )
-    closed = replace(explanation(), holds={"debt": (29, 33)}).words(LOAN)
+    closed = replace(explanation(), holds={"debt": (29, 33)}).describe(LOAN)
     assert closed.sentence.endswith("from the model in use, and for all of these values at once.")
-    assert [c.goal for c in closed.changes] == [
+    assert [c.goal for c in closed.claims] == [
         "52,000 dollars",
         "31% of income (give or take 2 percentage points)",
     ]
-    assert [c.after for c in closed.changes] == ["52,000 dollars", "31% of income"]
+    assert [c.after for c in closed.claims] == [52_000, 31]
 
 
 @pytest.mark.parametrize(
@@ -164,15 +170,15 @@ def test_a_sentence_with_proved_words_reads_aloud():
     [{"margin": np.nan}, {"margin": -0.1}, {"status": "valid"}, {"setting": None}],
 )
 def test_intervals_of_an_answer_without_a_proof_are_not_told(change):
-    words = replace(explanation(), **change).words(LOAN)
+    words = replace(explanation(), **change).describe(LOAN)
     assert "at least" not in words.sentence
     assert "give or take" not in words.sentence
     assert "at once" not in words.sentence
-    assert all(c.held is None for c in words.changes)
+    assert not any(c.interval for c in words.claims)
 
 
 def test_intervals_for_the_model_in_use_alone_promise_nothing_of_others():
-    words = explanation(delta=0.0).words(LOAN)
+    words = explanation(delta=0.0).describe(LOAN)
     assert "at least 52,000 dollars" in words.sentence
     assert "the model in use only" in words.sentence
     assert "at once" not in words.sentence

@@ -42,7 +42,7 @@ def explanation(status="optimal", delta=0.02, **changes):
 
 
 def test_two_changes_in_original_units():
-    words = explanation(debt=31, down=12_000).words(LOAN)
+    words = explanation(debt=31, down=12_000).describe(LOAN)
     assert (
         str(words)
         == words.sentence
@@ -55,8 +55,8 @@ def test_two_changes_in_original_units():
 
 
 def test_every_kind_of_feature():
-    assert "if “has a cosigner” were yes instead of no;" in str(explanation(cosigner=1).words())
-    words = explanation(debt=1, down=500, grade="A", job="clerk", cosigner=1).words(LOAN)
+    assert "if “has a cosigner” were yes instead of no;" in str(explanation(cosigner=1).describe())
+    words = explanation(debt=1, down=500, grade="A", job="clerk", cosigner=1).describe(LOAN)
     assert (
         "if obligations were 1% of income instead of 38%, the down payment 500 dollars instead of 0, "
         "credit grade “A” instead of “C”, job “clerk” instead of “cook” and “has a cosigner” yes "
@@ -99,7 +99,7 @@ def many(count):
 
 
 def test_many_changes_are_counted_and_listed():
-    words = many(12).words(LOAN)
+    words = many(12).describe(LOAN)
     assert words.sentence == (
         "The loan would have been approved with 12 changes together; the largest are n11 12 instead of "
         "0, n10 11 instead of 0 and n9 10 instead of 0; this is proved for every network whose weights "
@@ -108,13 +108,13 @@ def test_many_changes_are_counted_and_listed():
     listed = str(words).splitlines()
     assert listed[0] == words.sentence
     assert listed[1:] == [f"- n{i}: {i + 1} instead of 0" for i in reversed(range(12))]
-    assert len(words.changes) == len(words.table()) == 12  # in the order of the table
-    assert [c.name for c in words.changes] == [f"n{i}" for i in range(12)]
-    assert str(many(5).words(LOAN)) == many(5).words(LOAN).sentence
-    assert "if n0 were 1 instead of 0, n1 2 instead of 0" in many(5).words(LOAN).sentence
+    assert len(words.claims) == len(words.table()) == 12  # in the order of the table
+    assert [c.name for c in words.claims] == [f"n{i}" for i in range(12)]
+    assert str(many(5).describe(LOAN)) == many(5).describe(LOAN).sentence
+    assert "if n0 were 1 instead of 0, n1 2 instead of 0" in many(5).describe(LOAN).sentence
     assert (
         "would also have been approved with 12 changes"
-        in replace(many(12), rank=1).words(LOAN).sentence
+        in replace(many(12), rank=1).describe(LOAN).sentence
     )
 
 
@@ -129,18 +129,18 @@ def test_many_changes_are_counted_and_listed():
     ],
 )
 def test_names_can_be_set(wording, start):
-    assert explanation(debt=3).words(wording).sentence.startswith(start)
+    assert explanation(debt=3).describe(wording).sentence.startswith(start)
 
 
 def test_braces_in_names_are_only_text():
     wording = pp.Wording("{subject}", ["", "{0}"])
     e = replace(explanation(debt=3), status="no_robust_neighbour", reason="{reason}")
-    assert e.words(wording).sentence.endswith("after which {subject} would be {0}: {reason}.")
+    assert e.describe(wording).sentence.endswith("after which {subject} would be {0}: {reason}.")
 
 
 def test_one_text_for_all_classes_is_refused():
     with raises(OptionError, name="outcomes", value="approved"):
-        explanation(debt=3).words(pp.Wording(outcomes="approved"))
+        explanation(debt=3).describe(pp.Wording(outcomes="approved"))
 
 
 @pytest.mark.parametrize(
@@ -184,44 +184,48 @@ def test_no_promise_without_a_proof():
         replace(explanation(debt=3), margin=-0.1),
         replace(explanation(debt=3), status="valid"),
     ):
-        assert "every network" not in str(e.words(LOAN))
-        assert "it is not shown that this lasts" in str(e.words(LOAN))
-    today = str(explanation(delta=0.0, debt=3).words(LOAN))
+        assert "every network" not in str(e.describe(LOAN))
+        assert "it is not shown that this lasts" in str(e.describe(LOAN))
+    today = str(explanation(delta=0.0, debt=3).describe(LOAN))
     assert "every network" not in today
     assert "the model in use only" in today
 
 
 def test_without_a_setting_names_are_those_of_the_columns():
-    words = replace(explanation(debt=31, job="clerk"), setting=None).words(LOAN)
+    words = replace(explanation(debt=31, job="clerk"), setting=None).describe(LOAN)
     assert "if debt were 31 instead of 38 and job “clerk” instead of “cook”;" in words.sentence
 
 
 def test_radii_per_layer():
     layers = pp.Network([(np.zeros((2, SCHEMA.width)), None), (np.ones((1, 2)), [1.0])])
     uneven = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.2, 0.2)], layers))
-    assert "by at most what is set for their layer." in str(uneven.words(LOAN))
+    assert "by at most what is set for their layer." in str(uneven.describe(LOAN))
     even = replace(explanation(debt=3), setting=setting(0.1, layers))  # no bias in the first layer
-    assert "by at most 0.1 from the model in use." in str(even.words(LOAN))
+    assert "by at most 0.1 from the model in use." in str(even.describe(LOAN))
     frozen = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.1, 0.0)], layers))
     assert "by at most what is set for their layer." in str(
-        frozen.words(LOAN)
+        frozen.describe(LOAN)
     )  # not every parameter
 
 
 def test_a_search_that_ended_early_says_how_near():
     early = replace(explanation(debt=3), status="feasible", distance=0.2, bound=0.15)
-    assert str(early.words()).endswith("but none in the searched region is more than 25% nearer.")
+    assert str(early.describe()).endswith(
+        "but none in the searched region is more than 25% nearer."
+    )
     nearly = replace(early, bound=0.1999)
-    assert str(nearly.words()).endswith("but none in the searched region is more than 1% nearer.")
+    assert str(nearly.describe()).endswith(
+        "but none in the searched region is more than 1% nearer."
+    )
     unknown = replace(early, bound=0.0)
-    assert str(unknown.words()).endswith(
+    assert str(unknown.describe()).endswith(
         "by at most 0.02 from the model in use. A nearer answer may exist."
     )
 
 
 def test_a_sparse_answer_says_that_fewer_changes_may_be_possible():
     sparse = replace(explanation(debt=3), status="feasible", distance=0.2, bound=np.nan)
-    assert str(sparse.words()).endswith(" Fewer changes may be possible.")
+    assert str(sparse.describe()).endswith(" Fewer changes may be possible.")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +238,7 @@ def test_a_sparse_answer_says_that_fewer_changes_may_be_possible():
     ],
 )
 def test_sentence_states_the_plausibility_of_an_answer(plausibility, said):
-    sentence = str(replace(explanation(debt=3), plausibility=plausibility).words())
+    sentence = str(replace(explanation(debt=3), plausibility=plausibility).describe())
     assert sentence.endswith(said)
 
 
@@ -260,26 +264,26 @@ def test_sentence_states_the_plausibility_of_an_answer(plausibility, said):
 )
 def test_no_answer_says_why(status, sentence):
     e = pp.Explanation(0, status, "w", 1, setting=setting())
-    assert e.words(LOAN).sentence == sentence
-    assert e.words(LOAN).changes == ()
-    assert len(e.words(LOAN).table()) == 0
+    assert e.describe(LOAN).sentence == sentence
+    assert e.describe(LOAN).claims == ()
+    assert len(e.describe(LOAN).table()) == 0
 
 
 def test_people_who_need_no_change():
     e = replace(explanation(), status="already_valid")
-    assert e.words(LOAN).sentence == (
+    assert e.describe(LOAN).sentence == (
         "The loan would be approved without any change; this is proved for every network whose "
         "weights and biases each differ by at most 0.02 from the model in use."
     )
-    assert "not shown that this lasts" in replace(e, margin=-1.0).words(LOAN).sentence
+    assert "not shown that this lasts" in replace(e, margin=-1.0).describe(LOAN).sentence
 
 
 def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
     net = pp.Network([([[1.0, 1.0]], [-1.0])])
     proofs = pp.certify(net, [[0.9, 0.9], [0.5, 0.51]], 0.05, certificates=True).certificates
     e = replace(explanation(debt=3), certificate=proofs[0])
-    assert "this is proved for every network" in str(e.words(LOAN))
-    assert "it is not shown" in str(replace(e, certificate=proofs[1]).words(LOAN))
+    assert "this is proved for every network" in str(e.describe(LOAN))
+    assert "it is not shown" in str(replace(e, certificate=proofs[1]).describe(LOAN))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +299,7 @@ def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
 def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
     e = explanation(debt=3)
     e = replace(e, setting=replace(e.setting, classes=classes))
-    assert str(e.words()).startswith(said)
+    assert str(e.describe()).startswith(said)
     named = {classes[1] if classes else 1: "approved"}
-    said = str(e.words(pp.Wording("the loan", named)))
+    said = str(e.describe(pp.Wording("the loan", named)))
     assert said.startswith("The loan would have been approved if")

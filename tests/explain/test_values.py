@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.explain.values import difference, pair, shown
+from proplace.explain.claims import difference, format_pair, format_value
 from proplace.schema.amounts import amount, number
 
 
@@ -94,12 +94,12 @@ def test_the_grid_may_start_off_the_step():
     ],
 )
 def test_pairs(f, before, after, texts):
-    assert pair(f, before, after) == texts
+    assert format_pair(f, before, after) == texts
 
 
 def test_values_too_near_for_six_digits_are_written_out():
     free = pp.Continuous("f", 0, 1)
-    assert pair(free, 0.1234561, 0.1234563) == ("0.1234563", "0.1234561")
+    assert format_pair(free, 0.1234561, 0.1234563) == ("0.1234563", "0.1234561")
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_differences(f, before, after, text):
 
 def test_a_value_alone_has_all_its_digits():
     free = pp.Continuous("f", 0, 1e6, unit="dollars")
-    assert shown(free, 123456.789) == "123,456.789 dollars"
-    assert float(shown(pp.Continuous("f", 0, 1), 1 / 3)) == 1 / 3
-    assert shown(None, 1 / 3) == "0.3333333333333333"
+    assert format_value(free, 123456.789) == "123,456.789 dollars"
+    assert float(format_value(pp.Continuous("f", 0, 1), 1 / 3)) == 1 / 3
+    assert format_value(None, 1 / 3) == "0.3333333333333333"
 
 
 def test_a_value_alone():
-    assert shown(pp.Categorical("c", ["a", "b"]), "a") == "a"
-    assert shown(feature("years"), 1) == "1 year"
-    assert shown(pp.Ordinal("o", [True, False], values=[0, 1]), True) == "True"
+    assert format_value(pp.Categorical("c", ["a", "b"]), "a") == "a"
+    assert format_value(feature("years"), 1) == "1 year"
+    assert format_value(pp.Ordinal("o", [True, False], values=[0, 1]), True) == "True"

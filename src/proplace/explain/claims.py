@@ -1,0 +1,379 @@
+"""Claims: one for each changed feature, the only source of what is said of a change.
+
+A claim holds a feature's value today, its value in the counterfactual, and the interval in which the
+counterfactual is proved (``Explanation.holds``), for all such features at once. Sentences, tables,
+letters, pages and pictures are generated from claims. What they say is never more than what is
+proved: both ends of an interval are rounded inwards to what is written, in decimal arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from proplace.core.text import visible
+from proplace.explain.findings import CERTIFIABLE
+from proplace.schema.amounts import amount, decimals, gap, number
+from proplace.schema.cells import as_json
+from proplace.schema.features import Binary, Continuous, Ordinal
+
+if TYPE_CHECKING:
+    from proplace.explain.results import Explanation
+    from proplace.schema.rules import AnyFeature
+
+_DIGITS = 6  # significant digits of an end if the feature has no step
+_ALIKE = Decimal("1.5")  # largest ratio of the two sides of an interval around a value
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One changed feature and what is proved of it.
+
+    Attributes
+    ----------
+    name, title
+        Name and title of the feature.
+    before, after
+        Its value today and in the counterfactual, in original units.
+    low, high
+        The proved interval, rounded inwards; None if the value alone is proved.
+    direction
+        ``"up"`` or ``"down"`` for numbers, ``"switch"`` for names.
+    to_end
+        True if the interval ends with the range of the feature, in the direction of the change.
+    size
+        The largest change of its encoded columns.
+    feature
+        The feature, None if it is not known.
+    missing
+        True if the person's cell was missing, so that ``before`` is what the model counts in its place.
+    """
+
+    name: str
+    title: str
+    before: Any
+    after: Any
+    low: float | None = None
+    high: float | None = None
+    direction: Literal["up", "down", "switch"] = "switch"
+    to_end: bool = False
+    size: float = 0.0
+    feature: AnyFeature | None = None
+    missing: bool = False
+
+    @property
+    def goal(self) -> str:
+        """What the feature must become: the value, or the values that are proved ("at least ...")."""
+        return visible(self._range() or format_value(self.feature, self.after))
+
+    @property
+    def was(self) -> str:
+        """The value today with all its digits."""
+        return visible(own_value(self.feature, self.before, missing=self.missing))
+
+    @property
+    def change(self) -> str:
+        """By how much a number rises or falls; empty for names and for more than one value."""
+        if self.low is not None:
+            return ""
+        return visible(difference(self.feature, self.before, self.after))
+
+    @property
+    def interval(self) -> str:
+        """Both ends of the proved interval; empty if the value alone is proved."""
+        if self.low is None or self.high is None:
+            return ""
+        return visible(format_interval(self._number, _decimal(self.low), _decimal(self.high)))
+
+    def pair(self) -> tuple[str, str]:
+        """Return the goal with its whole unit and the value today in short, for a sentence."""
+        new, old = format_pair(self.feature, self.before, self.after)
+        return self._range() or new, old
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the claim as JSON can hold it."""
+        return {
+            "from": as_json(self.before),
+            "to": as_json(self.after),
+            "unit": getattr(self.feature, "unit", None),
+            "low": self.low,
+            "high": self.high,
+            "direction": self.direction,
+            "to_end": self.to_end,
+        }
+
+    @property
+    def _number(self) -> Continuous | Ordinal:
+        return cast("Continuous | Ordinal", self.feature)
+
+    def _range(self) -> str:
+        """The proved interval in words; empty if the value alone is proved."""
+        if self.low is None or self.high is None:
+            return ""
+        low, high = _decimal(self.low), _decimal(self.high)
+        if self.to_end:
+            words, end = ("at least", low) if self.direction == "up" else ("no more than", high)
+            return f"{words} {_amount(self._number, end)}"
+        return _around(self._number, _decimal(self.after), low, high)
+
+
+def claims_of(e: Explanation) -> tuple[Claim, ...]:
+    """Return a claim for each feature that a counterfactual changes, in the order of the table."""
+    features = {} if e.setting is None else e.setting.schema.by_name
+    sure = e.setting is not None and is_certified(e)
+    claims = []
+    for key, (before, after) in e.changed.items():
+        name = str(key)
+        feature = features.get(name)
+        ends = e.holds.get(name) if sure else None
+        low, high, to_end = proved_values(feature, before, after, ends)
+        rises = is_amount(feature, before) and is_amount(feature, after)
+        claims.append(
+            Claim(
+                name,
+                visible(name if feature is None else feature.title),
+                before,
+                after,
+                low,
+                high,
+                ("up" if before < after else "down") if rises else "switch",
+                to_end,
+                _size(e, name),
+                feature,
+                name in e.filled,
+            )
+        )
+    return tuple(claims)
+
+
+def is_certified(e: Explanation) -> bool:
+    """Test if every network of the shift set, be it the current one alone, gives the target class."""
+    if e.certificate is not None and e.certificate.verdict != "robust":
+        return False
+    return e.status in CERTIFIABLE and e.margin >= 0.0
+
+
+def proved_values(
+    feature: AnyFeature | None, before: Any, after: Any, ends: tuple[float, float] | None
+) -> tuple[float | None, float | None, bool]:
+    """Return the values of a changed number that are proved, and if they go to the end of the range.
+
+    Parameters
+    ----------
+    feature, before, after
+        A feature, its value today and in the counterfactual.
+    ends
+        The proved interval, in original units.
+
+    Examples
+    --------
+    >>> income = Continuous("income", 0, 200_000, step=500, unit="dollars")
+    >>> proved_values(income, 48_000, 52_000, (51_999.5, 200_000))
+    (52000.0, 200000.0, True)
+    """
+    nothing = None, None, False
+    if ends is None or not is_amount(feature, after) or not is_amount(feature, before):
+        return nothing
+    known = cast("Continuous | Ordinal", feature)
+    low, high = _inward(known, *ends)
+    least, most = _range_of(known)
+    value = _decimal(after)
+    if math.isnan(low) or math.isnan(high) or not low <= value <= high or low == high:
+        return nothing
+    rises = before < after
+    to_end = ends[1] >= most if rises else ends[0] <= least
+    if low <= _decimal(before) <= high:
+        # The person's own value would do by itself: nobody is told to go the other way.
+        if not to_end:
+            return nothing
+        low, high = (value, high) if rises else (low, value)
+    if low == high or (not to_end and not _around(known, value, low, high)):
+        return nothing
+    return float(low), float(high), to_end
+
+
+def _around(feature: Continuous | Ordinal, value: Decimal, low: Decimal, high: Decimal) -> str:
+    """Write an interval within the range: the value and its room, or both ends if it lies askew."""
+    middle = _rounded(feature, value, ROUND_HALF_EVEN)
+    below, above = middle - low, high - middle
+    room = _rounded(feature, min(below, above), ROUND_FLOOR, digits=2)
+    if room > 0 and max(below, above) <= _ALIKE * room:
+        more = gap(feature, float(room), decimals(feature))
+        bare = (feature.unit or "").startswith("%") or not more[:1].isdigit()
+        miss = more if bare else more.partition(" ")[0]
+        return f"{_amount(feature, middle)} (give or take {miss})"
+    return f"from {format_interval(feature, low, high)}"
+
+
+def format_room(feature: AnyFeature | None, value: Any, ends: tuple[float, float]) -> str:
+    """Write the interval in which an unchanged number may lie; empty if it may not move.
+
+    Examples
+    --------
+    >>> format_room(Continuous("age", 18, 90, step=1, unit="years"), 38, (36.5, 40))
+    '37 to 40 years'
+    """
+    if not is_amount(feature, value):
+        return ""
+    known = cast("Continuous | Ordinal", feature)
+    low, high = _inward(known, *ends)
+    if math.isnan(low) or math.isnan(high) or not low <= _decimal(value) <= high:
+        return ""
+    return format_interval(known, low, high) if low < high else ""
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def format_value(feature: AnyFeature | None, value: Any, *, quotes: bool = False) -> str:
+    """Write one value as a person would, with all its digits.
+
+    Examples
+    --------
+    >>> format_value(Binary("cosigner"), 1), format_value(None, 0.25)
+    ('yes', '0.25')
+    >>> format_value(None, "cook", quotes=True)
+    '“cook”'
+    """
+    if is_amount(feature, value):
+        return amount(cast("Continuous | Ordinal", feature), value, exact=True)
+    if isinstance(feature, Binary) and is_yes_or_no(feature):
+        return "yes" if value == feature.values[1] else "no"
+    if isinstance(value, str) or not _is_number(value):
+        return f"“{value}”" if quotes else str(value)
+    return number(value, exact=not quotes)
+
+
+def format_pair(feature: AnyFeature | None, before: Any, after: Any) -> tuple[str, str]:
+    """Write the new value of a feature with its whole unit, and the old one in short.
+
+    Examples
+    --------
+    >>> from proplace.schema import Categorical
+    >>> format_pair(Continuous("debt", 0, 100, step=1, unit="years"), 38, 31)
+    ('31 years', '38')
+    >>> format_pair(Categorical("job", ["cook", "clerk"]), "cook", "clerk")
+    ('“clerk”', '“cook”')
+    """
+    if is_amount(feature, before):
+        feature = cast("Continuous | Ordinal", feature)
+        texts = amount(feature, after), amount(feature, before, unit=False)
+        if amount(feature, after, unit=False) != texts[1]:
+            return texts
+        # too near each other for six digits
+        return amount(feature, after, exact=True), amount(feature, before, unit=False, exact=True)
+    return format_value(feature, after, quotes=True), format_value(feature, before, quotes=True)
+
+
+def own_value(feature: AnyFeature | None, value: Any, *, missing: bool) -> str:
+    """Write a person's value; for a missing cell, what the model counts in its place."""
+    text = format_value(feature, value)
+    return f"missing, counted as {text}" if missing else text
+
+
+def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:
+    """Write by how much a number rises or falls; empty for names.
+
+    Examples
+    --------
+    >>> difference(Continuous("debt", 0, 100, step=1, unit="% of income"), 38, 31)
+    '7 percentage points lower'
+    >>> difference(Continuous("down payment", 0, 1e6, step=100, unit="dollars"), 0, 12000)
+    '12,000 dollars higher'
+    """
+    if not is_amount(feature, before):
+        return ""
+    feature = cast("Continuous | Ordinal", feature)
+    # As one would work it out on paper: 0.3 - 0.1 is not 0.2 to the last digit in floats.
+    size = float(abs(_decimal(after) - _decimal(before)))
+    if decimals(feature) is None or float(f"{size:.{decimals(feature)}f}") != size:
+        size = float(f"{size:.6g}")
+    return f"{gap(feature, size, decimals(feature))} {'higher' if after > before else 'lower'}"
+
+
+def format_interval(feature: Continuous | Ordinal, low: Decimal, high: Decimal) -> str:
+    """Write both ends of an interval, the second with the unit."""
+    if not low.is_finite() or not high.is_finite():
+        words, end = ("at least", low) if low.is_finite() else ("no more than", high)
+        return f"{words} {_amount(feature, end)}"
+    return f"{_amount(feature, low, unit=False)} to {_amount(feature, high)}"
+
+
+def display_title(feature: AnyFeature) -> str:
+    """Return the title of a feature, in quotes if it is what applies or not: “owns a home”."""
+    if isinstance(feature, Binary) and is_yes_or_no(feature):
+        return f"“{feature.title}”"
+    return feature.title
+
+
+def is_amount(feature: AnyFeature | None, value: Any) -> bool:
+    """Test if a value of a feature is an amount rather than a name."""
+    return isinstance(feature, (Continuous, Ordinal)) and _is_number(value)
+
+
+def is_yes_or_no(feature: Binary) -> bool:
+    """Test if the two values only state that the title of the feature does or does not apply."""
+    values = tuple(feature.values)
+    return values == (0, 1) or [str(v).casefold() for v in values] in (
+        ["no", "yes"],
+        ["false", "true"],
+    )
+
+
+def _is_number(value: Any) -> bool:
+    # numpy's numbers, too; a bool is a name
+    return hasattr(value, "__float__") and not isinstance(value, str) and str(value) not in _BOOLS
+
+
+_BOOLS = ("True", "False")
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def _size(e: Explanation, name: str) -> float:
+    """Return the largest change of the encoded columns of a feature: 1 is another category."""
+    if e.setting is None or e.x is None or e.point is None:
+        return 0.0
+    span = e.setting.schema.span(name)
+    return float(np.abs(e.point[span] - e.x[span]).max())
+
+
+def _inward(feature: Continuous | Ordinal, low: float, high: float) -> tuple[Decimal, Decimal]:
+    """Round both ends inwards to what is written of them."""
+    return (
+        _rounded(feature, _decimal(low), ROUND_CEILING),
+        _rounded(feature, _decimal(high), ROUND_FLOOR),
+    )
+
+
+def _rounded(
+    feature: Continuous | Ordinal, value: Decimal, how: str, digits: int = _DIGITS
+) -> Decimal:
+    """Round a number to the decimals of its feature, else to some digits."""
+    if not value.is_finite() or not value:
+        return value
+    places = decimals(feature)
+    if places is None:
+        places = digits - 1 - value.adjusted()
+    return value.quantize(Decimal(1).scaleb(-places), rounding=how)
+
+
+def _range_of(feature: Continuous | Ordinal) -> tuple[float, float]:
+    """Return the ends of the range of a feature."""
+    if isinstance(feature, Ordinal):
+        return feature.numbers[0], feature.numbers[-1]
+    least = -math.inf if feature.lower is None else float(feature.lower)
+    return least, math.inf if feature.upper is None else float(feature.upper)
+
+
+def _decimal(value: Any) -> Decimal:
+    return Decimal(repr(float(value)))
+
+
+def _amount(feature: Continuous | Ordinal, value: Decimal, *, unit: bool = True) -> str:
+    return amount(feature, float(value), unit=unit)
