@@ -55,6 +55,7 @@ def test_it_says_what_was_asked_of_what():
         "also": (),
         "tolerance": (),
         "changes": "",
+        "has_original": False,
     }
 
 

@@ -167,6 +167,7 @@ def test_explanations_as_a_sequence():
         *("status", "distance", "bound", "gap", "in_region", "timed_out"),
         *("margin", "plausibility", "nearest_row", "rank", "reason"),
         *("target", "delta", "changes", "sentence", "certificate", "missing", "holds"),
+        "checked_with_original",
         *(f"original_{name}" for name in world.frame.columns),
     ]
 

@@ -125,7 +125,7 @@ def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
     assert "The model in use lies outside of this set; it accepts each of these" in promised
     assert "lies outside of this set, if only with one weight or bias" in found[-1].value
     without = claims.promises(result, terms, plain, (), "  ")
-    assert [fact.name for fact in without] == ["Promised", "Not promised"]
+    assert [fact.name for fact in without] == ["Promised", "Original model", "Not promised"]
 
 
 def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):

@@ -244,7 +244,10 @@ class ResultsFolder:
         )
         plausibility = cells.numbers(facts["plausibility"])
         nearest_rows = cells.numbers(facts["nearest_row"])
-        in_region, timed_out = (cells.truths(facts[name]) for name in ("in_region", "timed_out"))
+        in_region, timed_out, checked = (
+            cells.truths(facts[name])
+            for name in ("in_region", "timed_out", "checked_with_original")
+        )
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
         digests, gaps = cells.text(facts["certificate"]), cells.text(facts["missing"])
@@ -274,6 +277,7 @@ class ResultsFolder:
                     nearest_row=None if np.isnan(nearest_rows[n]) else int(nearest_rows[n]),
                     filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
                     holds=_held(held[n], schema) if held[n] else {},
+                    checked_with_original=checked[n],
                 ),
                 digests[n] or None,
             )

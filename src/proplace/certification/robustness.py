@@ -80,6 +80,9 @@ class Report:
         The margin that was demanded: one number, or one per row.
     certificates
         One :class:`Certificate` per row where they were asked for (None for a row that is undecided).
+    checked_with_original
+        True if the original model was run on every row and gave each the class that the network gives.
+        False if it could not be run, as of a :class:`proplace.Network`.
     """
 
     robust: Mask
@@ -88,6 +91,7 @@ class Report:
     undecided: Mask
     threshold: float | Array
     certificates: Certificates | None = None
+    checked_with_original: bool = False
 
     def __len__(self) -> int:
         return len(self.robust)

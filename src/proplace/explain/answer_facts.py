@@ -40,6 +40,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         **{name: None if math.isnan(value) else value for name, value in numbers.items()},
         "in_region": answer.in_region,
         "timed_out": answer.timed_out,
+        "checked_with_original": answer.checked_with_original,
         "original": before,
         "missing": list(answer.filled),
         "counterfactual": after,

@@ -36,6 +36,7 @@ from proplace.loaders.model import Model
 from proplace.region.typical import Typical
 from proplace.schema.asked import readable, restricted
 from proplace.tables.rows import (
+    are_encoded,
     check_agreement,
     first_appearances,
     model_of,
@@ -167,7 +168,8 @@ class Explainer(Parameters, ABC):
             self.learn(rows)
             advance(1)
             for other in self.others_:
-                check_agreement(other.model, X, what=f"{other.name}, training")
+                table = self.schema_.decode(rows) if are_encoded(self.model_, X) else X
+                check_agreement(other.model, table, what=f"{other.name}, training")
             advance(1)
         self._ready: int | None = None
         self._fitted = True

@@ -36,20 +36,22 @@ def package(
 ) -> Explanations:
     """Make complete explanations of what was found for rows ``first``, ``first + 1``, ... of a table.
 
-    All points are decoded at once. Where the source of the model is at hand, every answer is run
-    through it once more; an answer that it does not accept is withheld. So is one that another model
-    with a say does not accept.
+    All points are decoded at once. If the original model can be run, it evaluates every answer; an
+    answer that it does not accept is withheld. So is one that a required model does not accept.
     """
     located = [(row, finding) for row, found in enumerate(findings, first) for finding in found]
     decoded = _decoded(setting, located, people)
-    if people is not None:
-        sources = [("the model", model), *((other.name, other.model) for other in others)]
-        for name, source in sources:
-            kinds = ANSWERED if source is model else FOUND
-            disagreeing = _disagreeing(source, target, located, decoded, people, kinds)
-            for n, label in disagreeing.items():
-                row, finding = located[n]
-                located[n] = row, _withheld(finding, name, label, model.classes[target])
+    wanted = model.classes[target]
+    said = _labels_by_original(model, located, decoded, people, ANSWERED)
+    checked = set(said)
+    for name, labels in [("the model", said)] + [
+        (other.name, _labels_by_original(other.model, located, decoded, people, FOUND))
+        for other in others
+    ]:
+        for n, label in labels.items():
+            row, finding = located[n]
+            if label != wanted and finding.status != "source_disagrees":
+                located[n] = row, _withheld(finding, name, label, wanted)
                 del decoded["point", n]
     filled = [] if people is None else _filled(setting, people.iloc[first : first + len(findings)])
     items = [
@@ -60,6 +62,7 @@ def package(
             counterfactual=decoded.get(("point", n)),
             setting=setting,
             filled=() if people is None else filled[row - first],
+            checked_with_original=n in checked,
             **{name: getattr(finding, name) for name in _FIELDS},
         )
         for n, (row, finding) in enumerate(located)
@@ -102,30 +105,28 @@ def _decoded(setting: Setting, located: Located, people: pd.DataFrame | None) ->
     return {(what, n): frame.iloc[i] for i, (what, n, *_) in enumerate(points)}
 
 
-def _disagreeing(
+def _labels_by_original(
     model: Model,
-    target: int,
     located: Located,
     decoded: Decoded,
-    people: pd.DataFrame,
+    people: pd.DataFrame | None,
     kinds: Set[str],
 ) -> dict[int, object]:
-    """Answers, by number, that the source of a model does not accept, with what it says instead.
+    """Return the label that the original model gives each answer, by the number of its finding.
 
-    ``kinds`` are the statuses to look at: to the model in use, a person who has the class already is an
-    answer, too.
+    ``kinds`` are the statuses to look at: to the current model, a person who has the class already is
+    an answer, too. Empty if the original model cannot be run.
     """
     found = [n for n, (_, finding) in enumerate(located) if finding.status in kinds]
-    if not found:
+    if not (found and model.can_be_asked):
         return {}
-    table = people.iloc[[located[n][0] for n in found]].copy()
-    for name in model.schema.by_name:  # what the model never looks at stays the person's own
-        table[name] = [decoded["point", n][name] for n in found]
+    cells = {name: [decoded["point", n][name] for n in found] for name in model.schema.by_name}
+    if people is None:
+        table = pd.DataFrame(cells)
+    else:  # columns that the model does not read stay the person's own
+        table = people.iloc[[located[n][0] for n in found]].assign(**cells)
     said = model.original(table)
-    if said is None:
-        return {}
-    wanted = model.classes[target]
-    return {n: label for n, label in zip(found, said, strict=True) if label != wanted}
+    return {} if said is None else dict(zip(found, said, strict=True))
 
 
 def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Finding:

@@ -53,12 +53,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Other:
-    """Another set of networks that has a say: its name, its file, its network, and its delta."""
+    """Another set of networks that must accept: its name, file, network, delta, and original model."""
 
     name: str
     file_digest: str | None
     network_digest: str
     delta: float | tuple[tuple[float, float], ...] | str
+    has_original: bool
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ class Provenance:
     changes
         What was asked of the changes of an answer (few, at most so many, of some features); empty
         where any will do.
+    has_original
+        True if the original model could be run. It was then compared on the training rows, and evaluated
+        every answer.
 
     Examples
     --------
@@ -134,6 +138,7 @@ class Provenance:
     delta_about: str = ""
     tolerance: tuple[tuple[str, float], ...] = ()
     changes: str = ""
+    has_original: bool = False
 
     @classmethod
     def of(
@@ -155,15 +160,17 @@ class Provenance:
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
         label = model.classes[target]
-        files = {id(voter.model.network): voter.model.origin.digest for voter in others}
+        models = {id(voter.model.network): voter.model for voter in others}
         also = [
             Other(
                 each.name,
-                files.get(id(each.net), model.origin.digest),
+                own.origin.digest,
                 network_digest(each.net),
                 _delta_of(each.shifts),
+                own.can_be_asked,
             )
             for each in sets[1:]
+            for own in [models.get(id(each.net), model)]
         ]
         return cls(
             now(),
@@ -183,6 +190,7 @@ class Provenance:
             sets[0].shifts.about,
             tuple((tolerance or {}).items()),
             changes,
+            model.can_be_asked,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -307,4 +315,5 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
         isinstance(value, dict) and all(_is_text(n) and _is_radius(t) for n, t in value.items())
     ),
     "changes": _is_text,
+    "has_original": lambda value: isinstance(value, bool),
 }

@@ -46,10 +46,11 @@ FACTS = (
     "certificate",
     "missing",
     "holds",
+    "checked_with_original",
 )
 _TYPES: dict[str, type] = {  # of the other columns: text
     **dict.fromkeys(("distance", "bound", "gap", "margin", "plausibility"), float),
-    **dict.fromkeys(("in_region", "timed_out"), bool),
+    **dict.fromkeys(("in_region", "timed_out", "checked_with_original"), bool),
     **dict.fromkeys(("nearest_row", "rank"), int),
 }
 
@@ -120,6 +121,7 @@ class AnswerColumns:
             "certificate": None if proof is None else proof.digest,
             "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,
             "holds": json.dumps(dict(e.holds), ensure_ascii=False) if e.holds else None,
+            "checked_with_original": e.checked_with_original,
         }
         return {
             **e.ids,

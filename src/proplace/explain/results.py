@@ -148,6 +148,10 @@ class Explanation:
         Cells of the person's row that are no features, by the name of their column: who it is.
     filled
         Features whose cell was missing: ``original`` holds what the model counts in its place.
+    checked_with_original
+        True if the original model was run on the counterfactual (or, for ``already_valid``, on the
+        person). False without a counterfactual, or if the original model could not be run, as of a
+        :class:`proplace.Network`.
     """
 
     index: Hashable
@@ -176,6 +180,7 @@ class Explanation:
     setting: Setting | None = field(default=None, repr=False)
     ids: Mapping[str, Any] = field(default_factory=dict)
     filled: tuple[str, ...] = ()
+    checked_with_original: bool = False
 
     @property
     def label(self) -> Label:
@@ -327,8 +332,8 @@ class Explanations(Sequence[Explanation]):
         ``plausibility``, ``nearest_row`` (position of the nearest accepted row of the training table),
         ``rank``, ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and
         ``sentence`` (in words), ``certificate`` (its digest), ``missing`` (cells that the model fills),
-        and the person's own values as ``original_...``. If a feature has such a name, ours gets the
-        prefix ``ce_``.
+        ``holds``, ``checked_with_original``, and the person's own values as ``original_...``. If a
+        feature has such a name, ours gets the prefix ``ce_``.
         """
         from proplace.explain.result_tables import AnswerColumns
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from proplace import certification
@@ -11,7 +12,7 @@ from proplace.core.text import listing
 from proplace.loaders.coordinates import shifts_for
 from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.tables.frames import as_frame
-from proplace.tables.rows import model_of
+from proplace.tables.rows import are_encoded, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,12 +90,12 @@ def certify(
     """
     model = model_of(source, schema, X)
     net = model.network
-    rows = net.rows(_rows(model, X, declared=schema is not None))
+    rows = _rows(model, X, declared=schema is not None)
     shifts, box = shifts_for(model, delta), _box(model, rows, tolerance)
     asked: Margin | Array | None = margin
     if model.rounds_more:
         asked = model.margins(shifts, rows, margin, box)
-    return certification.certify(
+    report = certification.certify(
         net,
         rows,
         shifts,
@@ -106,6 +107,7 @@ def certify(
         time_limit=time_limit,
         progress=progress,
     )
+    return dataclasses.replace(report, checked_with_original=model.can_be_asked)
 
 
 def worst_case(
@@ -132,7 +134,7 @@ def worst_case(
     (1.055, True)
     """
     model = model_of(source, schema, x)
-    rows = model.network.rows(_rows(model, x, declared=schema is not None))
+    rows = _rows(model, x, declared=schema is not None)
     return certification.worst_case(
         model.network,
         rows,
@@ -184,16 +186,22 @@ def _box(model: Model, rows: Array, tolerance: Mapping[str, float] | None) -> In
     return None if reach is None else around(rows, reach)
 
 
-def _rows(model: Model, X: Table, *, declared: bool) -> Table:
-    """Rows as the network takes them: a table by its names, an array by its order."""
+def _rows(model: Model, X: Table, *, declared: bool) -> Array:
+    """Encode rows, a table by its names and an array by its order, and compare with the original."""
+    if are_encoded(model, X):
+        rows = model.network.rows(X)
+        model.check_rows(rows, what="X,")
+        return rows
     frame = as_frame(X)
     if frame is None:
-        return model.encode(X) if model.preprocesses else X
-    if not (model.named or declared or set(model.schema.by_name) <= set(frame.columns)):
+        frame = model.table(X)
+    elif not (model.named or declared or set(model.schema.by_name) <= set(frame.columns)):
         raise InputError(
             f"the network does not know the names of its columns, so the table's "
             f"({listing(frame.columns)}) cannot be matched; give the model itself or a schema=, or "
             "the rows in the network's own order: table.to_numpy()",
             name="X",
         )
-    return model.encode(frame)
+    rows = model.network.rows(model.encode(frame))
+    model.check_agreement(frame, what="X,")
+    return rows

@@ -277,6 +277,7 @@ def _facts(
         "plausibility": as_json(e.plausibility),
         "holds": {name: list(ends) for name, ends in e.holds.items()},
         "filled": list(e.filled),
+        "checked_with_original": e.checked_with_original,
     }
 
 

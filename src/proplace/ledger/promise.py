@@ -143,6 +143,7 @@ class Promise:
             timed_out=facts["timed_out"],
             margin=_number(facts["margin"]),
             plausibility=_number(facts["plausibility"]),
+            checked_with_original=facts["checked_with_original"],
         )
 
     def _row(self, name: str) -> pd.Series[Any] | None:

@@ -366,7 +366,7 @@ class Model:
     # -- the source as referee -----------------------------------------------------------------
 
     def check_agreement(self, X: pd.DataFrame, *, what: str = "training") -> None:
-        """Raise unless the source itself gives each row the class that is read here.
+        """Raise unless the original model gives each row the class that is read here.
 
         Rows on a boundary between classes, where rounding alone decides, are left out.
         """
@@ -384,6 +384,11 @@ class Model:
                 "it was read, or does more than its parts say. Read it again with Model.of, or save "
                 "it in another format and compare"
             )
+
+    def check_rows(self, rows: Array, *, what: str = "training") -> None:
+        """Raise unless the original model gives encoded rows the classes that are read here."""
+        if self.can_be_asked:
+            self.check_agreement(self.schema.decode(rows), what=what)
 
     def disagreements(self, rows: Array, labels: npt.NDArray[Any]) -> Integers:
         """Return the encoded rows that clearly get another class than their label.

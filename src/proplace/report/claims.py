@@ -199,6 +199,7 @@ def record(result: Explanations) -> list[Fact]:
         Fact("Network, SHA-256 (the name that certificates use)", made.network_digest),
         Fact("Training rows", f"{made.training_rows:,}"),
         Fact("Training rows as the network takes them, SHA-256", made.training_digest),
+        Fact("Original model", "evaluated" if made.has_original else "not at hand"),
         Fact("Wanted class", str(made.target)),
         *_networks(made, setting_of(result)),
         Fact("Distance", made.distance),
@@ -275,6 +276,8 @@ def promises(
     if statement.strip():
         name = "About the next retraining, from past ones, and not proved"
         facts.append(Fact(name, statement.strip()))
+    if shown := [e for e in result if e.found or e.status == "already_valid"]:
+        facts.append(Fact("Original model", _original(shown, terms)))
     setting = setting_of(result)
     answers = [e for e in result if e.found]
     if retrained and setting is not None and answers:
@@ -315,6 +318,18 @@ def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
     return (
         f"To an answer that is called proved, every network {same}{within(setting)} says "
         f"{terms.outcome}. {proof}. It speaks of {values}.{_in_use(sure, setting)}{_others(setting)}"
+    )
+
+
+def _original(answers: Sequence[Explanation], terms: Terms) -> str:
+    """State how many answers the original model has accepted itself."""
+    checked = sum(e.checked_with_original for e in answers)
+    if checked == len(answers):
+        return f"The original model itself was run on each answer and says {terms.outcome}."
+    which = "any answer" if not checked else f"{len(answers) - checked} of {len(answers)} answers"
+    return (
+        f"The original model could not be run on {which}. What is said about them is about the network "
+        "that was read from it; the original model may do more than this network."
     )
 
 

@@ -124,6 +124,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
                 name="X",
                 row=int(bad),
             )
+        model.check_rows(rows)
     elif model.preprocesses:
         table = model.table(X)
         model = model if declared else with_steps(with_booleans(model, table), table)
@@ -131,6 +132,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     else:
         rows = model.network.rows(X)
         positions = np.arange(len(rows))
+        model.check_rows(rows)
     if not len(rows):
         raise InputError("fit needs at least one training row", name="X")
     return model, rows, positions
@@ -148,14 +150,14 @@ def _usable_rows(model: Model, table: pd.DataFrame) -> tuple[Array, Positions]:
     return rows, good
 
 
-def check_agreement(model: Model, X: Table, *, what: str) -> None:
-    """Raise unless the source of a model gives the rows of a table the classes that are read here.
+def are_encoded(model: Model, X: Table) -> bool:
+    """Return True if rows are an array as the network takes it, not a table in original units."""
+    return not model.preprocesses and as_frame(X) is None
 
-    Rows that are encoded already cannot be put to it.
-    """
+
+def check_agreement(model: Model, X: Table, *, what: str) -> None:
+    """Raise unless the original model gives the rows of a table the classes that are read here."""
     frame = as_frame(X)
-    if frame is None and not model.preprocesses:
-        return
     table = model.table(X) if frame is None else _text_names(frame)
     bad = model.schema.problems(table)
     good = np.delete(np.arange(len(table)), list(bad))
