@@ -1,4 +1,4 @@
-r"""Input gradients of a ReLU network in NumPy, for a batch of rows.
+r"""Input gradients of a ReLU network in NumPy, for a batch of rows, and the optimiser Adam.
 
 With masks :math:`M_i` of the active neurons at :math:`x`, the logits are locally
 :math:`W_L M_{L-1} W_{L-1} \cdots M_1 W_1 x + \text{const}`; a gradient is one pass back through it.
@@ -6,10 +6,18 @@ With masks :math:`M_i` of the active neurons at :math:`x`, the logits are locall
 Each row is multiplied on its own (a stack of vectors, not one matrix): the last bit of a matrix
 product depends on how many rows there are, and a method's answer must not depend on who else is
 explained in the same call.
+
+Methods that follow a gradient take steps of Adam (AMSGrad variant), each point on its own.
+
+.. math::
+    m \leftarrow .9 m + .1 g, \quad v \leftarrow .999 v + .001 g^2, \quad
+    \hat v \leftarrow \max(\hat v, v), \quad
+    x \leftarrow x - \eta \frac{m / (1 - .9^t)}{\sqrt{\hat v / (1 - .999^t)} + 10^{-8}} .
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,3 +106,29 @@ def _gap(logits: Array, target: int) -> tuple[Array, Array]:
 def _times(rows: Array, matrix: Array) -> Array:
     result: Array = (rows[:, None, :] @ matrix)[:, 0, :]
     return result
+
+
+@dataclass
+class Adam:
+    """State of the optimiser; ``step`` gives the change of the points for their gradients."""
+
+    shape: tuple[int, ...]
+    rate: float
+    _mean: Array = field(init=False)
+    _square: Array = field(init=False)
+    _largest: Array = field(init=False)
+    _count: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._mean, self._square, self._largest = np.zeros((3, *self.shape))
+
+    def step(self, gradient: Array, rows: npt.NDArray[np.int64]) -> Array:
+        """Return what to add to the points ``rows``, which have been stepped each time so far."""
+        self._count += 1
+        self._mean[rows] = 0.9 * self._mean[rows] + 0.1 * gradient
+        self._square[rows] = 0.999 * self._square[rows] + 0.001 * gradient**2
+        self._largest[rows] = np.maximum(self._largest[rows], self._square[rows])
+        mean = self._mean[rows] / (1.0 - 0.9**self._count)
+        root = np.sqrt(self._largest[rows] / (1.0 - 0.999**self._count))
+        result: Array = -self.rate * mean / (root + 1e-8)
+        return result

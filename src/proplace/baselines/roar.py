@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.baselines.adam import Adam
 from proplace.baselines.base import Baseline, Candidate
+from proplace.baselines.gradients import Adam
 from proplace.core.options import integer, not_negative, positive
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.baselines.adam import Adam
 from proplace.baselines.base import MARGIN, Baseline, Candidate
-from proplace.baselines.gradients import margin_gradient
+from proplace.baselines.gradients import Adam, margin_gradient
 from proplace.core.options import integer, not_negative, positive
 
 if TYPE_CHECKING:
