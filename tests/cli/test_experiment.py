@@ -11,7 +11,7 @@ import pytest
 from commands import good, run, run_process
 from crowds import start
 from proplace.core.errors import ProplaceError
-from proplace.experiment import experiment
+from proplace.experiment import run as experiment
 from real_data import folder
 
 pytest.importorskip("matplotlib")

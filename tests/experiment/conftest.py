@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from experiment.toy import SETTINGS, toy
-from proplace.experiment import experiment, protocol
+from proplace.experiment import protocol
+from proplace.experiment import run as experiment
 
 
 @pytest.fixture

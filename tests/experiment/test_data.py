@@ -13,7 +13,7 @@ import pytest
 
 from proplace.core.errors import InputError, MissingExtra, OptionError
 from proplace.experiment import data
-from proplace.experiment.table import LEAKS
+from proplace.experiment.output import LEAKS
 from real_data import NAMES, dataset, folder
 from support.errors import raises
 

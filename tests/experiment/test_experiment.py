@@ -15,9 +15,10 @@ import proplace as pp
 from proplace.baselines import METHODS, Candidate, RobustBaseline, published
 from proplace.cli import app
 from proplace.core.errors import OptionError
-from proplace.experiment import experiment, protocol, sources, table
-from proplace.experiment.experiment import names, run
+from proplace.experiment import output, protocol
+from proplace.experiment import run as experiment
 from proplace.experiment.protocol import Task, problem
+from proplace.experiment.run import names, run
 from support.errors import raises
 
 TASKS = [Task("compas", seed, inputs=4, retrained=1) for seed in (0, 1)]
@@ -106,7 +107,7 @@ def test_a_failing_method_does_not_lose_the_others(tmp_path, monkeypatch):
     assert results["error"].tolist() == ["RuntimeError: out of luck", ""]
     assert results["vr"].notna().tolist() == [False, True]
     assert not list(TASKS[0].folder(tmp_path).glob("WCE-*"))
-    text = table.markdown(results)
+    text = output.markdown(results)
     assert "FAILED: compas, seed 0, WCE: RuntimeError: out of luck" in text
     assert "| RNCE |" in text
 
@@ -240,8 +241,8 @@ def test_method_without_source_file_is_run_each_time(cache, monkeypatch):
     results, _ = run(TASKS[:1], ["TYPED"], cache)
     assert results["error"].tolist() == [""]
     assert not {path.name for path in set(TASKS[0].folder(cache).iterdir()) - before}
-    assert sources.digest(FirstRobustRow) is not None
-    assert sources.digest(typed) is None
+    assert protocol.source_digest(FirstRobustRow) is not None
+    assert protocol.source_digest(typed) is None
 
 
 def test_change_of_package_runs_every_method_again(tmp_path, monkeypatch):
@@ -254,8 +255,8 @@ def test_change_of_package_runs_every_method_again(tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "measure", counting)
     for code in ("one", "one", "two"):
         monkeypatch.setattr(
-            protocol.sources,
-            "digest",
+            protocol,
+            "source_digest",
             lambda method, code=code: code if method is pp.Proplace else "mine",
         )
         experiment._problem.cache_clear()  # as a new process begins

@@ -40,10 +40,10 @@ def experiment(
 ) -> None:
     """Reproduce the comparison of the paper; an interrupted run goes on where it was."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
-    from proplace.experiment import experiment, plots, protocol  # noqa: PLC0415  (quick help)
+    from proplace.experiment import output, protocol, run  # noqa: PLC0415  (quick help)
 
     processes = common.processes(jobs) or 1
-    plots.check()
+    output.check()
     names = [name.lower() for name in data or protocol.DATA]
     for name in names:
         if name not in protocol.DATA:
@@ -51,14 +51,14 @@ def experiment(
             raise OptionError(
                 f"data set must be one of {known}, not {name!r}", name="--data", value=name
             )
-    methods = method or list(experiment.names())
+    methods = method or list(run.names())
     seeds = [0, 1, 2] if seed is None else seed
     tasks = [
         protocol.Task(name, number, inputs, retrained, actionable)
         for name in dict.fromkeys(names)
         for number in dict.fromkeys(seeds)
     ]
-    results, curves = experiment.run(
+    results, curves = run.run(
         tasks,
         list(dict.fromkeys(methods)),
         out / "cache" if cache is None else cache,
@@ -66,7 +66,7 @@ def experiment(
         n_jobs=processes,
         report=tell,
     )
-    for path in experiment.write(results, curves, out):
+    for path in run.write(results, curves, out):
         say(f"wrote {path}")
     for line in ["", *(out / "results.md").read_text(encoding="utf-8").split("\n")]:
         say(line)

@@ -13,9 +13,12 @@ validation rows must stay valid.
 from __future__ import annotations
 
 import hashlib
+import inspect
+import sys
 import warnings
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,14 +29,12 @@ from proplace.calibrate.delta import CalibrationWarning, calibrate_delta
 from proplace.core.errors import InputError
 from proplace.core.files import atomic_write
 from proplace.core.network import Network
-from proplace.experiment import sources
 from proplace.experiment.data import SOURCES, Dataset, load
 from proplace.experiment.training import accuracy, train
 from proplace.explain.proplace import Proplace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -46,6 +47,7 @@ VALID = 0.99  # share of answers that must stay valid on retrained networks
 FACTORS = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # deltas tried, over the published one
 _TRIES = 5  # trainings until a network has two classes
 _FORMAT = 2  # of the cached files
+_SKIPPED = {*sys.stdlib_module_names, "sklearn"}  # the latter for its size: BaseEstimator is a base
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class Task:
     retrained
         Networks retrained in each of the two ways.
     actionable
-        Whether people are bound by what they could change (see :mod:`proplace.experiment.schemas`);
+        Whether people are bound by what they could change (see :mod:`proplace.experiment.data`);
         otherwise features are as in the paper: numbers in their range, categories legal.
     """
 
@@ -235,7 +237,7 @@ def assemble(task: Task, data: Dataset, settings: Settings, folder: Path) -> Pro
         raise InputError(f"{task.data}, seed {task.seed}: too few rows are refused by all networks")
     schema = data.schema if task.actionable else data.free
     rows = data.X[data.first.rows]
-    code = sources.digest(Proplace) or __version__
+    code = source_digest(Proplace) or __version__
     curve = _cached_curve(
         folder / f"curve-{code[:10]}.csv",
         lambda: _curve(net, others, rows, data.X[validation], schema, settings),
@@ -368,3 +370,42 @@ def _delta(curve: pd.DataFrame, settings: Settings, rows: int) -> float:
     if len(good):
         return float(good["delta"].min())
     return float(usable["delta"].to_numpy()[usable["validity"].argmax()])
+
+
+def source_digest(method: object) -> str | None:
+    """Digest of the source files of a class and its bases (not of Python and scikit-learn).
+
+    A module of a package counts with all Python files of the top-level package, any other module
+    with all Python files of its folder. The files are read now, so they must be those that were
+    imported. Return None if the source of a class is not in a file, as in an interactive session.
+    """
+    if not isinstance(method, type):
+        return None
+    places: dict[str, list[Path]] = {}
+    for base in method.__mro__:
+        top = base.__module__.partition(".")[0]
+        if top in _SKIPPED:
+            continue
+        try:
+            inspect.getsource(base)
+        except (OSError, TypeError):
+            return None
+        places[top] = _files(top)
+    if not all(places.values()):
+        return None
+    found = hashlib.sha256()
+    for _, files in sorted(places.items()):
+        for path in files:
+            content = path.read_bytes()
+            found.update(f"{path.name} {len(content)} ".encode() + content)
+    return found.hexdigest()
+
+
+def _files(top: str) -> list[Path]:
+    """Python files of a top-level package, or of the folder of a top-level module."""
+    module = sys.modules.get(top)
+    folders = getattr(module, "__path__", None)
+    if folders is not None:
+        return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+    file = getattr(module, "__file__", None)
+    return [] if file is None else sorted({Path(file), *Path(file).parent.glob("*.py")})

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from proplace.experiment import experiment, plots, table
+from proplace.experiment import output
+from proplace.experiment import run as experiment
 
 FACTS = {
     "calibrated": False,
@@ -41,7 +42,7 @@ def cells(text, method):
 
 
 def test_mean_and_spread_beside_the_paper():
-    text = table.markdown(RESULTS)
+    text = output.markdown(RESULTS)
     assert cells(text, "PROPLACE") == [
         *("PROPLACE", "99.0 ± 1.4", "100.0 ± 0.0", "0.050 ± 0.014", "1.05 ± 0.01", "100", "0.02"),
         "100 / 100 / 0.057 / 1.04",
@@ -56,54 +57,54 @@ def test_mean_and_spread_beside_the_paper():
 
 
 def test_one_seed_has_no_spread():
-    assert cells(table.markdown(RESULTS[:1]), "PROPLACE")[1] == "98.0"
-    assert "50 inputs over 1 seed." in table.markdown(RESULTS[:1])
+    assert cells(output.markdown(RESULTS[:1]), "PROPLACE")[1] == "98.0"
+    assert "50 inputs over 1 seed." in output.markdown(RESULTS[:1])
 
 
 def test_a_calibrated_delta_is_never_silent():
     changed = RESULTS.copy()
     changed.loc[changed["seed"] == 1, ["delta", "calibrated"]] = [0.0375, True]
-    text = table.markdown(changed)
+    text = output.markdown(changed)
     assert "delta 0.025, 0.0375 (calibrated) for the seeds in turn, published 0.025" in text
 
 
 def test_training_rows_among_the_inputs_are_never_silent():
-    assert "; 20 of them are training rows." in table.markdown(RESULTS.assign(fresh=40))
+    assert "; 20 of them are training rows." in output.markdown(RESULTS.assign(fresh=40))
 
 
 def test_repaired_data_are_not_put_beside_the_papers_figures():
-    text = table.markdown(RESULTS.assign(data="heloc-repaired"))
+    text = output.markdown(RESULTS.assign(data="heloc-repaired"))
     assert cells(text, "PROPLACE")[-1] == "-"
     assert "(repaired for the label leak)" in text
 
 
 def test_leak_is_stated_between_heading_and_table_of_heloc():
     both = pd.concat([RESULTS, RESULTS.assign(data="heloc-repaired"), RESULTS.assign(data="gmc")])
-    text = table.markdown(both)
+    text = output.markdown(both)
     assert text.count("leaks the label") == 1
-    start, leak = text.index("### HELOC\n"), text.index(table.LEAKS["heloc"])
+    start, leak = text.index("### HELOC\n"), text.index(output.LEAKS["heloc"])
     assert start < leak < text.index("| method |", start) < text.index("### HELOC-REPAIRED\n")
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    figure = plots.l1_lof(both)
+    figure = output.l1_lof(both)
     titles = [panel.get_title() for panel in figure.axes]
     assert titles == ["HELOC (leaks its label)", "HELOC-REPAIRED", "GMC"]
     pyplot.close(figure)
 
 
 def test_algorithm_1_stands_beside_the_figures_of_proplace():
-    text = table.markdown(RESULTS.replace("RNCE", "PROPLACE-Algorithm-1"))
+    text = output.markdown(RESULTS.replace("RNCE", "PROPLACE-Algorithm-1"))
     assert cells(text, "PROPLACE-Algorithm-1")[-1] == "100 / 100 / 0.057 / 1.04"
-    times = table.times(RESULTS.replace("RNCE", "PROPLACE-Algorithm-1"))
+    times = output.times(RESULTS.replace("RNCE", "PROPLACE-Algorithm-1"))
     assert cells(times, "PROPLACE-Algorithm-1")[-1] == "0.1-1.2"
 
 
 def test_missing_figures_are_a_dash():
     nothing = pd.DataFrame([row("WCE", 0, 0.0, np.nan, found=0.0)])
-    assert cells(table.markdown(nothing), "WCE")[3:5] == ["-", "-"]
+    assert cells(output.markdown(nothing), "WCE")[3:5] == ["-", "-"]
 
 
 def test_times_beside_the_published_ones():
-    text = table.times(RESULTS)
+    text = output.times(RESULTS)
     assert cells(text, "PROPLACE") == ["PROPLACE", "0.02", "0.02", "0.02", "0.1-1.2"]
     assert cells(text, "RNCE") == ["RNCE", "1", "0.5", "1.5", "-"]
 
@@ -122,7 +123,7 @@ CURVES = pd.DataFrame(
 
 def test_pictures_show_the_figures():
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    figure = plots.l1_lof(RESULTS)
+    figure = output.l1_lof(RESULTS)
     (panel,) = figure.axes
     marks = [line for line in panel.lines if len(line.get_xdata()) == 1]
     shown = sorted((float(m.get_xdata()[0]), float(m.get_ydata()[0])) for m in marks)
@@ -130,7 +131,7 @@ def test_pictures_show_the_figures():
     hollow = [m for m in marks if m.get_markerfacecolor() == "white"]
     assert [float(m.get_xdata()[0]) for m in hollow] == pytest.approx([0.08])
     pyplot.close(figure)
-    figure = plots.vr_delta(CURVES)
+    figure = output.vr_delta(CURVES)
     (panel,) = figure.axes
     drawn = [list(line.get_ydata()) for line in panel.lines if len(line.get_ydata()) == 2]
     assert [0.8, 1.0] in drawn

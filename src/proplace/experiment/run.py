@@ -23,9 +23,9 @@ from threadpoolctl import threadpool_limits
 from proplace.baselines import METHODS, RobustBaseline, published
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
-from proplace.experiment import plots, sources, table
+from proplace.experiment import output
 from proplace.experiment.metrics import evaluate, outlier_model
-from proplace.experiment.protocol import Problem, Task, dataset, problem
+from proplace.experiment.protocol import Problem, Task, dataset, problem, source_digest
 from proplace.explain.proplace import Proplace
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(
     cells = [(task, name) for task in tasks for name in methods]
     records = []
     # A worker may hold a class without the file that it came from, so digests are taken here.
-    codes = {name: sources.digest(METHODS.get(name, Proplace)) for name in methods}
+    codes = {name: source_digest(METHODS.get(name, Proplace)) for name in methods}
     jobs = (
         joblib.delayed(_record)(task, name, METHODS.get(name), codes[name], cache, data_folder)
         for task, name in cells
@@ -108,9 +108,9 @@ def write(results: pd.DataFrame, curves: pd.DataFrame, out: Path) -> list[Path]:
     files = {
         "results.csv": results.to_csv(index=False).encode(),
         "curves.csv": curves.to_csv(index=False).encode(),
-        "results.md": (table.markdown(results) + "\n" + table.times(results)).encode(),
-        "l1-lof.png": plots.png(plots.l1_lof(results[results["error"] == ""])),
-        "vr-delta.png": plots.png(plots.vr_delta(curves)),
+        "results.md": (output.markdown(results) + "\n" + output.times(results)).encode(),
+        "l1-lof.png": output.png(output.l1_lof(results[results["error"] == ""])),
+        "vr-delta.png": output.png(output.vr_delta(curves)),
     }
     for name, content in files.items():
         with atomic_write(out / name) as file:
