@@ -26,20 +26,45 @@ are replaced with their largest value from t on, which never grows.
 *Clopper and Pearson* (1934). If k of n independent retrainings succeed, the chance of a success is at
 least the p that solves :math:`P(\mathrm{Bin}(n, p) \ge k) = 1 - \gamma`, with confidence
 :math:`\gamma`: the p are wrong in at most a share :math:`1 - \gamma` of such experiments.
+
+A *promise* here is a counterfactual of the current model: "reach this, and you are accepted". A
+retrained model *honours* it if it gives the target class. Only its predictions are needed, so it may
+have been trained from scratch, with other scalers, or have another architecture.
+
+*Choosing.* The loss of retraining j at size t (all networks within delta, or a shift set scaled by t) is
+the share of the promises that it breaks, 0 if there are none. Risk control bounds the expected loss of
+the next retraining at the smallest size whose bound is within the risk. The sizes are fixed before any
+retrained model is read.
+
+*Reporting.* The models that chose the size cannot test it. On other models, drawn independently, the
+number that honour every promise and the number that honour one promise are binomial. Clopper and Pearson
+bound their chances from below, exactly.
+
+Neither is the theorem about the shift set. The theorem covers every network inside, this covers networks
+drawn by a procedure.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import betaincinv
 
-from proplace.core.errors import OptionError
+from proplace.core.errors import InputError, OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
     from proplace.core.network import Array
+
+    Honours = npt.NDArray[np.bool_]
+    """Which model (row) honours which promise (column)."""
 
 
 def probability(name: str, value: float) -> Fraction:
@@ -97,26 +122,93 @@ def needed_for_risk(risk: Fraction) -> int:
 
 
 def least_chance(successes: int, n: int, confidence: float) -> float:
-    """Clopper and Pearson's lower bound on the chance of a success, from k successes in n."""
+    """Return Clopper and Pearson's lower bound on the chance of a success, from k successes in n."""
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
-    low, high = 0.0, 1.0
     if successes == 0:
-        return low
-    while low < (middle := (low + high) / 2.0) < high:
-        if _at_least(successes, n, middle) <= 1.0 - confidence:
-            low = middle
-        else:
-            high = middle
-    return low
+        return 0.0
+    return float(betaincinv(successes, n - successes + 1, 1.0 - confidence))
 
 
-def _at_least(successes: int, n: int, p: float) -> float:
-    """P(Bin(n, p) >= successes) for 0 < p < 1."""
-    log_p, log_q, all_ways = math.log(p), math.log1p(-p), math.lgamma(n + 1)
-    return math.fsum(
-        math.exp(
-            all_ways - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * log_p + (n - i) * log_q
+@dataclass(frozen=True)
+class Unseen:
+    """What models that had no part in the choice did to the promises.
+
+    Attributes
+    ----------
+    models, promises
+        How many of each.
+    share
+        Share of pairs of a model and a promise that are honoured: as measured.
+    whole
+        How many of the models honour every promise.
+    least_each
+        Each single promise is honoured by at least this share of future models, with the confidence:
+        the bound of the promise that the fewest honour.
+    least_whole
+        At least this share of future models honour every promise, with the confidence.
+    confidence
+        As asked for.
+    """
+
+    models: int
+    promises: int
+    share: float
+    whole: int
+    least_each: float
+    least_whole: float
+    confidence: float
+
+    @classmethod
+    def of(cls, honours: Honours, confidence: float) -> Unseen | None:
+        """Count; None without models or without promises."""
+        models, promises = honours.shape
+        if not honours.size:
+            return None
+        whole = int(honours.all(axis=1).sum())
+        fewest = int(honours.sum(axis=0).min())
+        return cls(
+            models,
+            promises,
+            float(honours.mean()),
+            whole,
+            least_chance(fewest, models, confidence),
+            least_chance(whole, models, confidence),
+            confidence,
         )
-        for i in range(successes, n + 1)
-    )
+
+    def __str__(self) -> str:
+        """One sentence."""
+        return (
+            f"Of {self.models} other retrained models, which had no part in the choice, {self.whole} "
+            f"honour{'s' * (self.whole == 1)} all {self.promises} promises and {self.share:.1%} of the "
+            f"promises are honoured on average: with {self.confidence:.0%} confidence any one promise "
+            f"is honoured by at least {_down(self.least_each)} of future models, and all of them by at "
+            f"least {_down(self.least_whole)}, if models are retrained independently and in the same "
+            "way."
+        )
+
+
+def bounds(honours: Sequence[Honours]) -> Array:
+    """Bound on the expected share of broken promises at each of some growing sizes."""
+    losses = [1.0 - h.mean(axis=1) if h.size else np.zeros(len(h)) for h in honours]
+    return risk_bound(never_growing(np.array(losses).T))
+
+
+def check_enough(models: int, risk: float) -> None:
+    """Refuse a risk that no choice by so few models keeps."""
+    least = needed_for_risk(probability("risk", risk))
+    if models < least:
+        reach = math.ceil(1000 / (models + 1)) / 1000
+        are = "models are" if models != 1 else "model is"
+        raise InputError(
+            f"{models} retrained {are} too few to choose by for a risk of {risk:g}, which needs at "
+            f"least {least}; {models} allow risk={reach:g}",
+            name="risk",
+            value=risk,
+        )
+
+
+def _down(share: float) -> str:
+    """A percentage, rounded down: a bound must not be said to be better than it is."""
+    return f"{math.floor(1000.0 * share) / 10.0:.1f}%"

@@ -23,7 +23,7 @@ retrained networks.
     This is a measurement, not a proof; it never needs more than (a), where (a) leaves robust rows.
 
 (c) *Risk.* The same count with a promise about the next retraining: the smallest delta for which the
-    expected share of broken promises is at most the risk (see :mod:`proplace.calibrate.risk`).
+    expected share of broken promises is at most the risk (see :mod:`proplace.calibrate.conformal`).
 
 A box of networks may take the place of delta; then its size t is chosen, ``shifts.scaled(t)``.
 
@@ -43,9 +43,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.calibrate.conformal import probability
+from proplace.calibrate.conformal import Unseen, bounds, check_enough, probability
 from proplace.calibrate.refits import Rows, check_refits, refitted
-from proplace.calibrate.risk import Unseen, bounds, check_enough
 from proplace.calibrate.trials import Question, Retrained
 from proplace.certification import certify
 from proplace.core.errors import InputError, OptionError, RowsLeftOutWarning, require

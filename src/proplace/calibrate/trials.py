@@ -29,7 +29,7 @@ from proplace.tables.rows import model_of, training_rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proplace.calibrate.risk import Honours
+    from proplace.calibrate.conformal import Honours
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.proplace import Proplace

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from proplace.calibrate import conformal
 from proplace.calibrate import delta as calibration
+from proplace.calibrate.conformal import Unseen, bounds
 from proplace.calibrate.delta import CalibrationWarning
-from proplace.calibrate.risk import Unseen, bounds
 from proplace.calibrate.trials import Retrained
 from proplace.core.errors import InputError, OptionError
 from support.errors import raises
