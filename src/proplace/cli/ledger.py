@@ -160,7 +160,7 @@ def letter(
 
     proplace ledger letter promises.db 5 --out letter.html --subject "the loan" --outcome approved
     """
-    from proplace.report.of_promise import letter_of_promise  # noqa: PLC0415
+    from proplace.report.letter import letter_of_promise  # noqa: PLC0415
 
     with _opened(place) as opened:
         promise = opened.promise(number)
@@ -183,7 +183,7 @@ def proof(
 
     proplace ledger proof promises.db 5 --out proof
     """
-    from proplace.report.of_promise import save_proof  # noqa: PLC0415
+    from proplace.report.proofs import save_proof  # noqa: PLC0415
 
     with _opened(place) as opened:
         promise = opened.promise(number)

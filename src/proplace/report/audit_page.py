@@ -10,7 +10,7 @@ import numpy as np
 
 from proplace.core.files import atomic_write
 from proplace.ledger.judging import ALARMS, NOTES, VERDICTS
-from proplace.report.templating import generator, templates
+from proplace.report.style import generator, templates
 
 if TYPE_CHECKING:
     import os

@@ -10,16 +10,17 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proplace.certification import digest as network_digest
-from proplace.core.errors import OptionError
+from proplace.core.errors import LedgerError, OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
 from proplace.explain.claims import format_room, is_certified
 from proplace.explain.provenance import now
+from proplace.explain.results import Explanations
 from proplace.explain.words import (
     accepted_now,
     describe,
@@ -32,14 +33,15 @@ from proplace.explain.words import (
 )
 from proplace.report.claims import Fact
 from proplace.report.proofs import MODEL, command
-from proplace.report.templating import generator, label_of, templates
+from proplace.report.style import generator, label_of, templates
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from proplace.explain.claims import Claim
-    from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.results import Explanation
     from proplace.explain.words import Description, Wording
+    from proplace.ledger.promise import Promise
 
 UNSENT = frozenset({"bad_input", "solver_error", "worker_died", "source_disagrees"})
 """Statuses of rows to whose people there is nothing to say yet."""
@@ -483,3 +485,28 @@ def _who(e: Explanation) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def letter_of_promise(promise: Promise, path: Path, wording: Wording | None = None) -> None:
+    """Write the letter of an open promise, with the day of its issue.
+
+    The default wording is the wording of the promise. A letter states that the promise holds, so a
+    promise that is no longer open gets none.
+    """
+    if promise.state != "open" or promise.explanation is None:
+        raise LedgerError(
+            f"promise {promise.id} is {promise.state}, and a letter would say that it holds; what "
+            f"was promised is shown by: proplace ledger show LEDGER {promise.id}",
+            name="promise",
+            value=promise.id,
+        )
+    answer = replace(promise.explanation, index=promise.person, ids={})
+    letter_of(
+        Explanations([answer]),
+        promise.person,
+        path,
+        promise.wording if wording is None else wording,
+        date=promise.issued[:10],
+        valid_until=promise.expires,
+        reference=f"promise {promise.id}",
+    )

@@ -23,7 +23,7 @@ from proplace.report.pictures import (
 )
 from proplace.report.plots import has_margins, held, margin_curves
 from proplace.report.proofs import Proof, kept_proofs, new_proofs
-from proplace.report.templating import generator, label_of, templates
+from proplace.report.style import generator, label_of, templates
 
 if TYPE_CHECKING:
     import os

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from proplace import verify
 from proplace.batch.folder import NETWORK, files_of, names_of
+from proplace.core.errors import LedgerError
 from proplace.core.model_set import ModelSet
 from proplace.explain.result_tables import proof_name
 from proplace.explain.words import in_delta
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.ledger.promise import Promise
 
+_CERTIFICATE = "certificate.json"
 MODEL = "model.npz"
 """What the network is called beside proofs."""
 
@@ -143,3 +146,25 @@ def _says(e: Explanation) -> str:
 def _beside(page: Path, file: Path) -> str:
     """The path of a file as seen from the folder of the page."""
     return os.path.relpath(file, page.parent).replace(os.sep, "/")
+
+
+def save_proof(promise: Promise, folder: Path) -> str:
+    """Write the certificate of a promise, its networks and the page that checks it into a new folder.
+
+    Returns the command that checks the certificate.
+    """
+    if promise.certificate is None or promise.explanation is None:
+        raise LedgerError(
+            f"promise {promise.id} is erased, and its certificate with it",
+            name="promise",
+            value=promise.id,
+        )
+    part = folder.with_name(f"{folder.name}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    promise.certificate.save(part / _CERTIFICATE)
+    for name, thing in files_of(promise.terms.sets).items():
+        thing.save(part / (MODEL if name == NETWORK else name))
+    verify.write_page(part / verify.PAGE)
+    part.rename(folder)
+    setting = promise.explanation.setting
+    return command(str(folder / _CERTIFICATE), str(folder / MODEL), setting, folder)

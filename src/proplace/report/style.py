@@ -1,18 +1,22 @@
-"""Colours and type of the pictures.
+"""Colours and type of the pictures, and the templates of the pages.
 
 Colours are those of Okabe and Ito, which colour-blind readers can tell apart; every line and mark
-also differs in shape or dash.
+also differs in shape or dash. Templates escape what they show.
 """
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from proplace.core.errors import require
 from proplace.core.text import clipped, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from matplotlib.figure import Figure
 
 
@@ -83,13 +87,53 @@ def style(palette: Palette) -> Any:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure of some inches that belongs to no window."""
-    require("matplotlib.figure", "plot", "drawing")
-    from proplace.report.figure import Drawing  # noqa: PLC0415  (it needs the extra)
+    """Return a figure of some inches that belongs to no window and that a notebook shows."""
+    figure: Figure = _drawing()(figsize=(width, height), layout="constrained")
+    return figure
 
-    return Drawing(figsize=(width, height), layout="constrained")
+
+@cache
+def _drawing() -> Any:
+    """Return matplotlib's figure with a picture for notebooks."""
+    figure = require("matplotlib.figure", "plot", "drawing").Figure
+
+    def _repr_png_(self: Figure) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+    return type("Drawing", (figure,), {"_repr_png_": _repr_png_})
 
 
 def drawn(text: str, length: int = 48) -> str:
     """Text for a picture: seen as it is, not too long, and a dollar sign starts no formula."""
     return clipped(visible(text), length).replace("$", r"\$")
+
+
+def templates(what: str) -> Any:
+    """Return the templates; ``what`` names their user in the error about a missing package."""
+    jinja2 = require("jinja2", "report", what)
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("proplace.report"),
+        autoescape=True,  # names and categories come from the user's table
+        finalize=_literal,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+
+
+def _literal(value: object) -> object:
+    """Spell out what would not be seen on the page; called for everything that it shows."""
+    return visible(value) if type(value) is str else value
+
+
+def generator() -> str:
+    """What made a page."""
+    from proplace import __version__  # noqa: PLC0415  (the package imports this module)
+
+    return f"proplace {__version__}"
+
+
+def label_of(index: Hashable) -> str:
+    """Name a row; a row of several levels by all of them."""
+    return ", ".join(map(str, index)) if isinstance(index, tuple) else str(index)
