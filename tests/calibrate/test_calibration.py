@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.calibrate.delta import CalibrationWarning, _short
-from proplace.core.errors import InputError, MissingExtra, ModelDisagrees, OptionError
+from proplace.core.errors import InputError, MissingExtra, ModelMismatchError, OptionError
 from proplace.loaders.coordinates import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
 from support.errors import raises
@@ -311,7 +311,7 @@ def test_a_model_that_says_something_else_is_refused_with_its_number(lender):
     strange = pp.Model.of(later[0])
     later[0][-1].intercepts_[-1] += 50.0
     try:
-        with raises(ModelDisagrees, name="retrained[0]", match="itself says"):
+        with raises(ModelMismatchError, name="retrained[0]", match="itself says"):
             pp.calibrate_delta(
                 pipe, table, retrained=[strange], people=refused, target="yes", deltas=[0.001]
             )

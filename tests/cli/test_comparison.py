@@ -14,7 +14,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import proplace as pp
 from commands import good, run
-from proplace.core.errors import ModelDisagrees, TableError
+from proplace.core.errors import ModelMismatchError, TableError
 from support.errors import failed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -78,7 +78,7 @@ def words(folder, command, model, schema, *options):
 )
 def test_other_predictions_are_rejected(folder, command, model, schema, said):
     done = run(*words(folder, command, model, schema, "--predictions", said))
-    failed(done, ModelDisagrees, name=said)
+    failed(done, ModelMismatchError, name=said)
     table = pd.read_csv(folder / "train.csv")
     assert done.error.value == table[said][done.error.row]
 
@@ -106,7 +106,7 @@ def test_one_other_prediction_among_all_is_found(folder, tmp_path):
     table.to_csv(tmp_path / "train.csv", index=False)
     given = words(folder, "certify", "minmax.onnx", None, "--predictions", "said_minmax")
     given = [tmp_path / "train.csv" if word == folder / "train.csv" else word for word in given]
-    failed(run(*given), ModelDisagrees, name="said_minmax", row=row)
+    failed(run(*given), ModelMismatchError, name="said_minmax", row=row)
 
 
 def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
@@ -118,7 +118,7 @@ def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
         (tmp_path / "t.csv").write_text(f"a,said\n{cells}\n")
         assert good(*given).json["predictions"]["agree"] == agree
     for cells, error, value, row in (
-        ("0.5,0\n0.9,0", ModelDisagrees, 0, 1),
+        ("0.5,0\n0.9,0", ModelMismatchError, 0, 1),
         ("0.5,\n0.9,", TableError, None, None),
     ):
         (tmp_path / "t.csv").write_text(f"a,said\n{cells}\n")

@@ -22,7 +22,7 @@ from end_to_end.tables import loans
 from end_to_end.walks import DELTA, K
 from proplace.core.errors import (
     InputError,
-    ModelDisagrees,
+    ModelMismatchError,
     ModelNotSupported,
     ProplaceError,
     SchemaError,
@@ -272,7 +272,7 @@ def test_labels_that_are_swapped_are_noticed(right, swap):
     twin = copy.deepcopy(right.source)
     swap(twin)
     message = "training row 0: the model itself says '.*', what was read of it says '.*460 of 460"
-    with pytest.raises(ModelDisagrees, match=message):
+    with pytest.raises(ModelMismatchError, match=message):
         replace(right, source=twin).in_python()
 
 

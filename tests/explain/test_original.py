@@ -15,7 +15,7 @@ from torch import nn
 
 import proplace as pp
 from proplace.baselines import Wachter
-from proplace.core.errors import ModelDisagrees
+from proplace.core.errors import ModelMismatchError
 from proplace.explain.answer_facts import answer_facts
 from support.errors import raises
 
@@ -86,9 +86,9 @@ def test_fit_compares_every_row_of_an_array(kind):
     model, negate = read(kind)
     pp.Proplace(model, 0.002, k=5).fit(X)
     negate()
-    with raises(ModelDisagrees, match="row 0"):
+    with raises(ModelMismatchError, match="row 0"):
         pp.Proplace(model, 0.002, k=5).fit(X)
-    with raises(ModelDisagrees, match="row 0"):
+    with raises(ModelMismatchError, match="row 0"):
         Wachter(model).fit(X)
 
 
@@ -98,7 +98,7 @@ def test_fit_compares_encoded_rows_of_a_schema(kind):
     rows = SCHEMA.encode(pd.DataFrame(np.round(50.0 * X, 2), columns=list("abc")))
     pp.Proplace(model, 0.002, schema=SCHEMA, k=5).fit(rows)
     negate()
-    with raises(ModelDisagrees):
+    with raises(ModelMismatchError):
         pp.Proplace(model, 0.002, schema=SCHEMA, k=5).fit(rows)
 
 
@@ -150,7 +150,7 @@ def test_condition_in_forward_is_found_on_the_training_rows_or_the_counterfactua
     model = pp.Model.of(ByBatch().eval())
     rows = RNG.normal(size=(300, 2))
     rows -= rows.mean(axis=0) + 0.1
-    with raises(ModelDisagrees):
+    with raises(ModelMismatchError):
         pp.Proplace(model, 0.01, k=5).fit(-rows)
     explainer = pp.Proplace(model, 0.01, k=5).fit(rows)
     statuses = []
@@ -176,7 +176,7 @@ def test_required_model_is_compared_and_evaluated_on_arrays():
     for e in explainer.explain(people):
         assert e.status == "source_disagrees"
         assert e.reason.startswith("network 2 itself")
-    with raises(ModelDisagrees, match="network 2"):
+    with raises(ModelMismatchError, match="network 2"):
         pp.Proplace(model, 0.002, required_models=[required], k=5).fit(X)
 
 
@@ -189,13 +189,13 @@ def test_certify_compares_its_rows_with_the_original(kind):
     assert pp.certify(model, encoded, 0.002, schema=SCHEMA).checked_with_original
     negate()
     for call in (pp.certify, pp.output_range):
-        with raises(ModelDisagrees):
+        with raises(ModelMismatchError):
             call(model, X, 0.002)
-    with raises(ModelDisagrees):
+    with raises(ModelMismatchError):
         pp.worst_case(model, X[0], 0.002)
-    with raises(ModelDisagrees):
+    with raises(ModelMismatchError):
         pp.certify(model, encoded, 0.002, schema=SCHEMA)
-    with raises(ModelDisagrees):
+    with raises(ModelMismatchError):
         table = pd.DataFrame(X, columns=list("abc"))
         pp.certify(model, table, 0.002, schema=pp.Schema([pp.Continuous(n, 0, 1) for n in "abc"]))
 

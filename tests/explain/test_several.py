@@ -25,8 +25,8 @@ from proplace.core.errors import (
     DeltaError,
     InputError,
     MissingExtra,
-    ModelDisagrees,
     ModelFileError,
+    ModelMismatchError,
     OptionError,
     OutputError,
 )
@@ -248,7 +248,7 @@ def test_another_model_that_is_not_what_was_read_is_refused(monkeypatch):
     table, pipes = lender()
     plain = pipes[2].predict
     monkeypatch.setattr(pipes[2], "predict", lambda X: np.where(plain(X) == "yes", "no", "yes"))
-    with raises(ModelDisagrees, match="network 2"):
+    with raises(ModelMismatchError, match="network 2"):
         pp.Proplace(pipes[0], 0.01, required_models=[pipes[2]]).fit(table)
 
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.core.errors import DeltaError, ModelDisagrees, ModelNotSupported, OptionError
+from proplace.core.errors import DeltaError, ModelMismatchError, ModelNotSupported, OptionError
 from support.errors import raises
 
 COLUMNS = ["age", "income", "debt"]
@@ -129,7 +129,7 @@ def test_fit_notices_model_that_changed():
     pipe = fitted((0, 1), "mlp")
     model = pp.Model.of(pipe, cutoff=0.7)
     pipe[-1].intercepts_[-1] += 0.5
-    with raises(ModelDisagrees):
+    with raises(ModelMismatchError):
         model.check_agreement(table())
 
 

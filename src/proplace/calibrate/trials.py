@@ -14,7 +14,7 @@ import pandas as pd
 from proplace.certification import certify
 from proplace.core.errors import (
     InputError,
-    ModelDisagrees,
+    ModelMismatchError,
     ModelNotSupported,
     NetworkError,
     RowsLeftOutWarning,
@@ -66,7 +66,7 @@ class Retrained:
             with warnings.catch_warnings():  # the model in use has reported rows that are left out
                 warnings.simplefilter("ignore", RowsLeftOutWarning)
                 model, _, _ = training_rows(own, X_train, declared=declared)
-        except (InputError, ModelDisagrees, ModelNotSupported, SchemaError) as error:
+        except (InputError, ModelMismatchError, ModelNotSupported, SchemaError) as error:
             raise type(error)(f"{name}: {error}", name=name) from error
         return cls(name, model)
 

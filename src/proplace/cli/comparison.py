@@ -34,7 +34,7 @@ def check_predictions(
     """
     import numpy as np  # noqa: PLC0415
 
-    from proplace.core.errors import ModelDisagrees, TableError  # noqa: PLC0415
+    from proplace.core.errors import ModelMismatchError, TableError  # noqa: PLC0415
     from proplace.core.text import short  # noqa: PLC0415
 
     if column is None:
@@ -47,7 +47,7 @@ def check_predictions(
         encoded = model.schema.encode(part)
         found = classes[model.network.predict(encoded)]
         for row in model.disagreements(encoded, given):
-            raise ModelDisagrees(
+            raise ModelMismatchError(
                 f"{table.path}, row {part.index[row]}, column {short(column)}: the model in use gave "
                 f"{given[row]!r}, but the imported network gives {found[row]!r}. Check that this is "
                 "the model in use, that the columns are its own, and that the schema scales the "

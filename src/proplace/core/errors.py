@@ -63,7 +63,7 @@ class ModelNotSupported(ProplaceError, ValueError):
     """A model of another framework holds something that is not a plain ReLU network."""
 
 
-class ModelDisagrees(ProplaceError, ValueError):
+class ModelMismatchError(ProplaceError, ValueError):
     """A model itself and what was read of it give a row different classes."""
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from proplace.certification import thresholds
 from proplace.core.errors import (
     InputError,
-    ModelDisagrees,
+    ModelMismatchError,
     ModelNotSupported,
     OptionError,
     SchemaError,
@@ -378,7 +378,7 @@ class Model:
         if len(apart):
             row = int(apart[0])
             ours = self.classes[int(self.network.predict(rows[row])[0])]
-            raise ModelDisagrees(
+            raise ModelMismatchError(
                 f"{what} row {row}: the model itself says {said[row]!r}, what was read of it says "
                 f"{ours!r} ({len(apart)} of {len(X)} rows differ); the model was changed after "
                 "it was read, or does more than its parts say. Read it again with Model.of, or save "
