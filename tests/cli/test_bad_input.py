@@ -16,7 +16,7 @@ from proplace.core.errors import (
     DeltaError,
     InputError,
     ModelFileError,
-    ModelNotSupported,
+    ModelNotSupportedError,
     OptionError,
     OutputError,
     SchemaError,
@@ -96,7 +96,7 @@ def _files(folder):
     ("name", "error"),
     [
         ("wide.onnx", SchemaError),
-        ("sine.onnx", ModelNotSupported),
+        ("sine.onnx", ModelNotSupportedError),
         ("truncated.onnx", ModelFileError),
         ("model.pkl", ModelFileError),
         ("pickle.onnx", ModelFileError),

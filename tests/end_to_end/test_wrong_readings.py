@@ -23,7 +23,7 @@ from end_to_end.walks import DELTA, K
 from proplace.core.errors import (
     InputError,
     ModelMismatchError,
-    ModelNotSupported,
+    ModelNotSupportedError,
     ProplaceError,
     SchemaError,
     TargetError,
@@ -283,7 +283,7 @@ def test_a_network_without_its_scaler_is_noticed(right):
         pp.Proplace(net, DELTA).fit(right.train)
     with pytest.raises(InputError, match=r"does not know the names of its columns.*'housing'"):
         pp.certify(net, right.train, DELTA)
-    with pytest.raises(ModelNotSupported, match=r"'history' as a category.*Model.of"):
+    with pytest.raises(ModelNotSupportedError, match=r"'history' as a category.*Model.of"):
         pp.Network.from_sklearn(right.source)
 
 

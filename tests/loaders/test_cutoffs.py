@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.core.errors import DeltaError, ModelMismatchError, ModelNotSupported, OptionError
+from proplace.core.errors import DeltaError, ModelMismatchError, ModelNotSupportedError, OptionError
 from support.errors import raises
 
 COLUMNS = ["age", "income", "debt"]
@@ -291,7 +291,7 @@ def test_onnx_file_of_labels_alone_is_rejected(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(file.SerializeToString())
     pp.Model.of(path)
-    with raises(ModelNotSupported, match="no probabilities"):
+    with raises(ModelNotSupportedError, match="no probabilities"):
         pp.Model.of(path, cutoff={"approved": 0.8})
 
 

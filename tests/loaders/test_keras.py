@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proplace import Continuous, Model, Network, Schema
-from proplace.core.errors import InputError, MissingExtra, ModelFileError, ModelNotSupported
+from proplace.core.errors import InputError, MissingExtra, ModelFileError, ModelNotSupportedError
 from proplace.loaders._verify import form_of
 from proplace.schema import Binary, Categorical
 from support.tiers import examples
@@ -494,19 +494,21 @@ def test_refusals_say_what_to_do(name, saved, tmp_path):
     source = refused(name)
     if saved:
         source.save(tmp_path / "m.keras")
-    with pytest.raises((ModelNotSupported, ModelFileError), match=REFUSED[name][1]):
+    with pytest.raises((ModelNotSupportedError, ModelFileError), match=REFUSED[name][1]):
         Model.of(tmp_path / "m.keras" if saved else source)
 
 
 def test_a_model_without_layers_is_refused():
-    with pytest.raises(ModelNotSupported, match="no Dense layer"):
+    with pytest.raises(ModelNotSupportedError, match="no Dense layer"):
         Model.of(refused("early output"))
 
 
 def test_two_columns_of_one_name_are_refused():
     i = {n: keras.Input((size,), name=n) for n, size in {"a": 2, "a_1": 1}.items()}
     source = keras.Model(i, L.Dense(1)(L.Concatenate()(list(i.values()))))
-    with pytest.raises(ModelNotSupported, match="would be called 'a_1'; give its inputs other"):
+    with pytest.raises(
+        ModelNotSupportedError, match="would be called 'a_1'; give its inputs other"
+    ):
         Model.of(source)
 
 
@@ -520,11 +522,11 @@ def test_whole_numbers_stay_whole():
 
 def test_rows_of_a_network_are_plain_numbers():
     x = keras.Input((2,), dtype="int32")
-    with pytest.raises(ModelNotSupported, match=r"whole numbers \(int32\).*Model\.of"):
+    with pytest.raises(ModelNotSupportedError, match=r"whole numbers \(int32\).*Model\.of"):
         Network.from_keras(keras.Model(x, ending(L.Rescaling(0.5)(x))))
-    with pytest.raises(ModelNotSupported, match=r"'x0' as a category.*Model\.of"):
+    with pytest.raises(ModelNotSupportedError, match=r"'x0' as a category.*Model\.of"):
         Network.from_keras(trained("embedded_pair"))
-    with pytest.raises(ModelNotSupported, match=r"has 2 inputs.*Model\.of"):
+    with pytest.raises(ModelNotSupportedError, match=r"has 2 inputs.*Model\.of"):
         Network.from_keras(trained("numbers"))
 
 
@@ -541,7 +543,7 @@ def test_a_layer_that_was_changed_is_noticed():
     dense = dense_layers(source)[0]
     call = dense.call
     dense.call = lambda x, **options: 1.5 * call(x, **options)
-    with pytest.raises(ModelNotSupported, match="does not compute what"):
+    with pytest.raises(ModelNotSupportedError, match="does not compute what"):
         Model.of(source)
 
 
@@ -646,7 +648,9 @@ def test_half_precision_is_rejected_and_the_advice_works(policy, tmp_path):
     model.save(tmp_path / "model.keras")
     file = tmp_path / "model.keras"
     for read, source in ((Network.from_keras, model), (Network.load, file), (Model.of, model)):
-        with pytest.raises(ModelNotSupported, match=r"half precision \(b?float16.*set_weights"):
+        with pytest.raises(
+            ModelNotSupportedError, match=r"half precision \(b?float16.*set_weights"
+        ):
             read(source)
     full = sequential(L.Dense(8, "relu"), L.Dense(1))
     full.set_weights(model.get_weights())
@@ -724,40 +728,42 @@ class OwnModel(keras.Model):
     ids=lambda value: None if isinstance(value, str) else type(value[-1]).__name__,
 )
 def test_other_layers_are_refused_by_name(layers, message):
-    with pytest.raises(ModelNotSupported, match=message):
+    with pytest.raises(ModelNotSupportedError, match=message):
         Network.from_keras(sequential(*layers))
 
 
 def test_branches_are_refused():
     x, z = keras.Input((5,)), keras.Input((5,))
     both = keras.Model([x, z], L.Dense(1)(L.Concatenate()([x, z])))
-    with pytest.raises(ModelNotSupported, match="has 2 inputs and 1 outputs"):
+    with pytest.raises(ModelNotSupportedError, match="has 2 inputs and 1 outputs"):
         Network.from_keras(both)
     times = keras.Model(x, L.Dense(1)(L.Dense(3, "relu")(x) * 2.0))
-    with pytest.raises(ModelNotSupported, match="Multiply"):
+    with pytest.raises(ModelNotSupportedError, match="Multiply"):
         Network.from_keras(times)
 
 
 def test_other_models_are_refused():
     model = OwnModel()
     model(np.zeros((1, 5), dtype="float32"))
-    with pytest.raises(ModelNotSupported, match=r"OwnModel is a model with its own call\(\)"):
+    with pytest.raises(ModelNotSupportedError, match=r"OwnModel is a model with its own call\(\)"):
         Network.from_keras(model)
-    with pytest.raises(ModelNotSupported, match="has no weights yet"):
+    with pytest.raises(ModelNotSupportedError, match="has no weights yet"):
         Network.from_keras(keras.Sequential([L.Dense(1)]))
-    with pytest.raises(ModelNotSupported, match=r"shape \(None, 4, 5\)"):
+    with pytest.raises(ModelNotSupportedError, match=r"shape \(None, 4, 5\)"):
         Network.from_keras(keras.Sequential([keras.Input((4, 5)), L.Dense(1)]))
-    with pytest.raises(ModelNotSupported, match="not int"):
+    with pytest.raises(ModelNotSupportedError, match="not int"):
         Network.from_keras(3)
 
 
 def test_lambda_layers_are_refused(tmp_path):
     path = tmp_path / "model.keras"
     model = sequential(L.Lambda(lambda x: x, name="sly"), L.Dense(1))
-    with pytest.raises(ModelNotSupported, match=r"'sly' \(Lambda\)"):
+    with pytest.raises(ModelNotSupportedError, match=r"'sly' \(Lambda\)"):
         Network.from_keras(model)
     model.save(path)
-    with pytest.raises(ModelNotSupported, match=r"'sly' \(Lambda\) holds Python code.*never run"):
+    with pytest.raises(
+        ModelNotSupportedError, match=r"'sly' \(Lambda\) holds Python code.*never run"
+    ):
         Network.load(path)
 
 

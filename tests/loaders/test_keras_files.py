@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from proplace.core.errors import InputError, ModelFileError, ModelNotSupported, SchemaError
+from proplace.core.errors import InputError, ModelFileError, ModelNotSupportedError, SchemaError
 from proplace.core.network import Network
 from proplace.loaders.model import Model
 from proplace.schema import Categorical
@@ -131,7 +131,7 @@ def test_foreign_objects_in_a_file_are_refused(nested, place, tmp_path, no_deser
     mark = tmp_path / "mark"
     bad = tmp_path / "bad.keras"
     change_config(nested[0], bad, lambda config: REFUSED[place](config, touching(mark)))
-    with pytest.raises((ModelNotSupported, ModelFileError), match=r"bad\.keras"):
+    with pytest.raises((ModelNotSupportedError, ModelFileError), match=r"bad\.keras"):
         Network.load(bad)
     assert not mark.exists()
 
@@ -197,17 +197,17 @@ def test_a_model_that_was_built_by_calling_it(tmp_path):
 def test_softmax_layer_in_a_file(tmp_path):
     model = sequential(L.Dense(3), L.Softmax())
     assert saved(model, tmp_path) == Network.from_keras(model)
-    with pytest.raises(ModelNotSupported, match="does not compute what"):
+    with pytest.raises(ModelNotSupportedError, match="does not compute what"):
         saved(sequential(L.Dense(3), L.Softmax(axis=0)), tmp_path)
 
 
 def test_options_of_calls_and_classes_of_the_user_are_refused(tmp_path):
     x = keras.Input((5,))
     noisy = keras.Model(x, L.Dense(1)(L.Dropout(0.5, name="noisy")(x, training=True)))
-    with pytest.raises(ModelNotSupported, match=r"'noisy'.*options .'training'"):
+    with pytest.raises(ModelNotSupportedError, match=r"'noisy'.*options .'training'"):
         saved(noisy, tmp_path)
     own = keras.Model(x, Doubling(1, name="odd")(x))
-    with pytest.raises(ModelNotSupported, match=r"'odd' \(Doubling\) is a class of your own"):
+    with pytest.raises(ModelNotSupportedError, match=r"'odd' \(Doubling\) is a class of your own"):
         saved(own, tmp_path)
 
 
@@ -264,7 +264,7 @@ STORES = {
 @pytest.mark.parametrize("name", STORES)
 def test_weights_that_keras_does_not_write_are_refused(nested, name, tmp_path):
     bad = change_weights(nested[0], tmp_path / "bad.keras", STORES[name])
-    with pytest.raises((ModelFileError, ModelNotSupported), match=r"bad\.keras"):
+    with pytest.raises((ModelFileError, ModelNotSupportedError), match=r"bad\.keras"):
         Network.load(bad)
 
 
@@ -302,7 +302,7 @@ def test_a_value_where_a_list_or_a_mapping_is_due(tmp_path, place, value):
 
     path = tmp_path / "model.keras"
     change_config(tmp_path / "good.keras", path, change)
-    with pytest.raises((ModelFileError, ModelNotSupported), match=r"model\.keras: "):
+    with pytest.raises((ModelFileError, ModelNotSupportedError), match=r"model\.keras: "):
         Network.load(path)
 
 
@@ -399,7 +399,7 @@ def setting(layer, **values):
 )
 def test_lookups_that_are_not_read(change, message, tmp_path):
     change_config(WORDS / "given.keras", tmp_path / "bad.keras", change)
-    with pytest.raises((ModelNotSupported, ModelFileError), match=message):
+    with pytest.raises((ModelNotSupportedError, ModelFileError), match=message):
         Model.of(tmp_path / "bad.keras")
 
 

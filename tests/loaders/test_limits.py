@@ -13,7 +13,7 @@ import pytest
 
 from fuzz.zips import Member, archive_of, bomb
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.loaders._archive import Archive
 from proplace.loaders.model import Model
@@ -51,7 +51,7 @@ def load_with_little_memory(*paths):
 def assert_refused(found, expected):
     assert found.keys() == expected.keys()
     for name, (kind, message) in found.items():
-        assert kind in ("ModelFileError", "ModelNotSupported"), (name, kind, message)
+        assert kind in ("ModelFileError", "ModelNotSupportedError"), (name, kind, message)
         assert expected[name] in message, (name, message)
         assert len(message) < 1000
 
@@ -313,7 +313,7 @@ def test_graphs_that_ask_for_much(onnx_file):
 
 def test_complex_weights_in_a_graph(onnx_file):
     path = onnx_file("m", [("MatMul", ["x", "W"], ["y"], {})], {"W": np.ones((3, 1)) * 1j})
-    with pytest.raises(ModelNotSupported, match="'W' holds complex numbers"):
+    with pytest.raises(ModelNotSupportedError, match="'W' holds complex numbers"):
         Network.load(path)
 
 
@@ -428,7 +428,7 @@ def test_keras_files_that_ask_for_much(tmp_path):
         ("columns", "at most 100,000 columns are read"),
         ("inputs", "takes 3 inputs but is given 100000;"),
     ]:
-        with pytest.raises((ModelFileError, ModelNotSupported), match=message):
+        with pytest.raises((ModelFileError, ModelNotSupportedError), match=message):
             Network.load(tmp_path / f"{name}.keras")
 
 

@@ -15,7 +15,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupported
+from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.explain.robustness import certify
 from proplace.loaders.model import Model
@@ -581,7 +581,7 @@ def test_outputs_that_contradict_the_logits_are_refused(name, tmp_path):
     nodes, outputs, labels, kind = CONTRADICTIONS[name]
     path = tmp_path / "model.onnx"
     write(path, nodes, CONSTANTS, outputs=outputs, labels=labels, label_type=LABEL[kind])
-    with pytest.raises(ModelNotSupported, match=r"model\.onnx: output '[qkb]' (is|names)"):
+    with pytest.raises(ModelNotSupportedError, match=r"model\.onnx: output '[qkb]' (is|names)"):
         Network.load(path)
 
 
@@ -599,7 +599,7 @@ def test_values_by_name_are_not_worked_out_further(tmp_path, last):
     """What a ZipMap makes is no array; no exporter goes on from there."""
     nodes = [*SOFT, node("ZipMap", ["s"], ["named"], classlabels_int64s=[0, 1]), last]
     path = write(tmp_path / "model.onnx", nodes, CONSTANTS, outputs=("q",))
-    with pytest.raises(ModelNotSupported, match=r"output 'q' cannot be worked out"):
+    with pytest.raises(ModelNotSupportedError, match=r"output 'q' cannot be worked out"):
         Network.load(path)
 
 
@@ -689,7 +689,7 @@ def test_the_graph_is_run_for_comparison(tmp_path, monkeypatch):
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
     Network.load(path)
     monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
-    with pytest.raises(ModelNotSupported, match=r"'y', run by onnxruntime, differs"):
+    with pytest.raises(ModelNotSupportedError, match=r"'y', run by onnxruntime, differs"):
         Network.load(path)
 
 
@@ -699,7 +699,7 @@ def test_labels_are_compared_with_the_own_run(tmp_path, monkeypatch):
     write(path, nodes, CONSTANTS, outputs=(), labels=("k",), label_type=LABEL["bool"])
     Network.load(path)
     monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
-    with pytest.raises(ModelNotSupported, match=r"'k', run by onnxruntime, differs"):
+    with pytest.raises(ModelNotSupportedError, match=r"'k', run by onnxruntime, differs"):
         Network.load(path)
 
 
@@ -730,16 +730,16 @@ def test_classes_that_are_named_in_two_ways(tmp_path):
         if labels == [0, 1]:
             assert Network.load(path).outputs == 1
             continue
-        with pytest.raises(ModelNotSupported, match=r"name the classes in two ways .*127\]"):
+        with pytest.raises(ModelNotSupportedError, match=r"name the classes in two ways .*127\]"):
             Network.load(path)
 
 
 def test_attributes_of_another_type(tmp_path):
     nodes = [node("Constant", [], ["c"], value=3), node("MatMul", ["x", "c"], ["y"])]
-    with pytest.raises(ModelNotSupported, match=r"\(Constant\) holds 'value'; only numbers"):
+    with pytest.raises(ModelNotSupportedError, match=r"\(Constant\) holds 'value'; only numbers"):
         Network.load(write(tmp_path / "constant.onnx", nodes))
     path = write(tmp_path / "transform.onnx", [classifier(post_transform=3)], CONSTANTS)
-    with pytest.raises(ModelNotSupported, match="2 classes and post_transform '3'"):
+    with pytest.raises(ModelNotSupportedError, match="2 classes and post_transform '3'"):
         Network.load(path)
 
 
@@ -748,7 +748,7 @@ def test_fixed_batch_is_compared_too(tmp_path, monkeypatch, batch):
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"], shape=(batch, 3))
     Network.load(path)
     monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
-    with pytest.raises(ModelNotSupported, match="run by onnxruntime"):
+    with pytest.raises(ModelNotSupportedError, match="run by onnxruntime"):
         Network.load(path)
 
 
@@ -791,7 +791,7 @@ def test_casts_to_half_precision_are_rejected(tmp_path, kind, whole):
     for nodes in (rows, weights, neurons):
         path = write(tmp_path / "model.onnx", nodes, constants)
         with pytest.raises(
-            ModelNotSupported, match=rf"Cast\) makes the numbers {kind.lower()}.*float"
+            ModelNotSupportedError, match=rf"Cast\) makes the numbers {kind.lower()}.*float"
         ):
             Model.of(path) if whole else Network.load(path)
 
@@ -808,7 +808,9 @@ def test_graphs_in_half_precision_are_rejected_and_the_advice_works(tmp_path):
 
     path = export(torch.float16)
     for read in (Network.load, Model.of):
-        with pytest.raises(ModelNotSupported, match=r"float16 numbers.*export\(model\.float\(\)"):
+        with pytest.raises(
+            ModelNotSupportedError, match=r"float16 numbers.*export\(model\.float\(\)"
+        ):
             read(path)
     module = module.float()
     model = Model.of(export(torch.float32))
@@ -911,7 +913,9 @@ def test_a_file_of_several_inputs_is_sent_to_the_whole_model(tmp_path):
         make_column_transformer((StandardScaler(), NUMBERS)), LogisticRegression()
     ).fit(table, y)
     path = export_sklearn(tmp_path / "m.onnx", several, table, zipmap=False)
-    with pytest.raises(ModelNotSupported, match=r"read it whole with Model.of.path., or export it"):
+    with pytest.raises(
+        ModelNotSupportedError, match=r"read it whole with Model.of.path., or export it"
+    ):
         Network.load(path)
     assert (Model.of(path).predict(table) == several.predict(table)).all()
     net = Network.load(export_sklearn(tmp_path / "m.onnx", pipe, 2, zipmap=False))
@@ -951,15 +955,15 @@ def test_a_linear_map_is_fixed_only_where_a_pipeline_wrote_it(tmp_path):
     model = Model.of(mapped(tmp_path, pca))
     np.testing.assert_array_equal(model.network.layers[0].W, [[1.0, -2.0]])
     np.testing.assert_array_equal(model.network.input_map.matrix, [[1.0, 0.5], [1.0, 1.0]])
-    with pytest.raises(ModelNotSupported, match="without a ReLU"):
+    with pytest.raises(ModelNotSupportedError, match="without a ReLU"):
         Model.of(mapped(tmp_path, pca, producer="pytorch"))
 
 
 def test_what_is_no_linear_map_is_refused(tmp_path):
-    with pytest.raises(ModelNotSupported, match="Tanh"):
+    with pytest.raises(ModelNotSupportedError, match="Tanh"):
         Model.of(mapped(tmp_path, node("Tanh", ["x"], ["u"], name="squash")))
     casts = node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("Cast", ["i"], ["u"], to=1)
-    with pytest.raises(ModelNotSupported, match="cuts off decimals"):
+    with pytest.raises(ModelNotSupportedError, match="cuts off decimals"):
         Model.of(mapped(tmp_path, *casts))
 
 
@@ -1018,7 +1022,7 @@ def test_a_single_logit_is_no_probability(tmp_path):
     ],
 )
 def test_other_ways_to_look_up_are_refused(tmp_path, change, message):
-    with pytest.raises(ModelNotSupported, match=message):
+    with pytest.raises(ModelNotSupportedError, match=message):
         Model.of(embedded(tmp_path, **change))
 
 
@@ -1169,7 +1173,7 @@ REFUSED = {
 def test_other_graphs_are_refused_by_name(name, tmp_path):
     nodes, constants, message = REFUSED[name]
     path = write(tmp_path / "model.onnx", nodes, WEIGHTS | constants)
-    with pytest.raises(ModelNotSupported, match=message):
+    with pytest.raises(ModelNotSupportedError, match=message):
         Network.load(path)
 
 
@@ -1185,13 +1189,13 @@ def test_batch_norm_without_a_variance(tmp_path):
 
 def test_inputs_are_refused(tmp_path):
     path = write(tmp_path / "a.onnx", *GRAPHS["matmul_add"], inputs=("x", "z"))
-    with pytest.raises(ModelNotSupported, match=r"2 inputs .'x', 'z'"):
+    with pytest.raises(ModelNotSupportedError, match=r"2 inputs .'x', 'z'"):
         Network.load(path)
     path = write(tmp_path / "b.onnx", *GRAPHS["matmul_add"], shape=("n", 1, 3))
-    with pytest.raises(ModelNotSupported, match="input 'x' has 3 dimensions"):
+    with pytest.raises(ModelNotSupportedError, match="input 'x' has 3 dimensions"):
         Network.load(path)
     path = write(tmp_path / "c.onnx", *GRAPHS["matmul_add"], outputs=("h", "y"))
-    with pytest.raises(ModelNotSupported, match=r"'h' goes to .* is an output"):
+    with pytest.raises(ModelNotSupportedError, match=r"'h' goes to .* is an output"):
         Network.load(path)
 
 
@@ -1209,7 +1213,7 @@ def test_any_cut_or_changed_byte_is_an_error_of_this_package(tmp_path):
         path.write_bytes(bytes(content[: rng.integers(len(whole) // 2, len(whole) + 1)]))
         try:
             network = Network.load(path)
-        except (ModelFileError, ModelNotSupported):
+        except (ModelFileError, ModelNotSupportedError):
             continue
         assert network.inputs == 3
 

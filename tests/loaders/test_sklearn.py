@@ -32,7 +32,7 @@ from sklearn.preprocessing import (
 )
 
 from proplace import Continuous, IfThen, Model, Schema
-from proplace.core.errors import InputError, ModelNotSupported, SchemaError, TargetError
+from proplace.core.errors import InputError, ModelNotSupportedError, SchemaError, TargetError
 from proplace.core.network import Network
 from proplace.schema import Binary, Categorical, Change, Ordinal
 from support.models import CLASSIFIERS, NUMBERS, PREPROCESSING, fitted, people, scaled
@@ -368,7 +368,7 @@ def test_steps_are_refused_with_a_next_step_that_works(step, message, right):
         columns = ColumnTransformer([("n", step, NUMBERS)])
         return fit(make_pipeline(columns, LogisticRegression()), frame, y)
 
-    with pytest.raises(ModelNotSupported, match=message):
+    with pytest.raises(ModelNotSupportedError, match=message):
         Model.of(pipe_of(step))
     if right is not None:
         pipe = pipe_of(right)
@@ -379,7 +379,7 @@ def test_a_network_of_a_pipeline_with_categories_is_sent_to_the_whole_model():
     frame, y = people()
     pipe = fitted("scaler and one-hot", "logistic", frame, y)
     with pytest.raises(
-        ModelNotSupported, match=r"'job' as a category.*read it whole with Model.of"
+        ModelNotSupportedError, match=r"'job' as a category.*read it whole with Model.of"
     ):
         Network.from_sklearn(pipe)
     assert (Model.of(pipe).predict(frame) == pipe.predict(frame)).all()
@@ -389,7 +389,7 @@ def test_a_missing_category_is_refused_with_a_next_step_that_works():
     frame, y = people(missing=True)
     steps = ColumnTransformer([("w", OneHotEncoder(), ["job"])])
     pipe = make_pipeline(steps, LogisticRegression()).fit(frame, y)
-    with pytest.raises(ModelNotSupported, match="Replace missing cells by a word"):
+    with pytest.raises(ModelNotSupportedError, match="Replace missing cells by a word"):
         Model.of(pipe)
     frame = frame.fillna({"job": "unknown"})
     again = make_pipeline(steps, LogisticRegression()).fit(frame, y)
@@ -400,23 +400,23 @@ def test_a_missing_category_is_refused_with_a_next_step_that_works():
 def test_other_activations_are_refused(binary, activation):
     model = fit(Pipeline([("scale", StandardScaler()), ("net", mlp(activation=activation))]),
                 binary.X, binary.y)  # fmt: skip
-    with pytest.raises(ModelNotSupported, match=f"'net'.*{activation}.*activation='relu'"):
+    with pytest.raises(ModelNotSupportedError, match=f"'net'.*{activation}.*activation='relu'"):
         Network.from_sklearn(model)
 
 
 def test_labels_are_refused(binary):
     model = fit(mlp(), binary.Z, np.column_stack([binary.y, 1 - binary.y]))
-    with pytest.raises(ModelNotSupported, match="MLPClassifier has 2 independent labels"):
+    with pytest.raises(ModelNotSupportedError, match="MLPClassifier has 2 independent labels"):
         Network.from_sklearn(model)
 
 
 def test_one_vs_rest_is_refused(multi):
     wrapped = OneVsRestClassifier(LogisticRegression()).fit(multi.Z, multi.y)
-    with pytest.raises(ModelNotSupported, match="OneVsRestClassifier"):
+    with pytest.raises(ModelNotSupportedError, match="OneVsRestClassifier"):
         Network.from_sklearn(wrapped)
     model = LogisticRegression().fit(multi.Z, multi.y)
     model.multi_class = "ovr"  # an option of scikit-learn <= 1.7
-    with pytest.raises(ModelNotSupported, match=r"LogisticRegression.*one-vs-rest.*lbfgs"):
+    with pytest.raises(ModelNotSupportedError, match=r"LogisticRegression.*one-vs-rest.*lbfgs"):
         Network.from_sklearn(model)
 
 
@@ -427,7 +427,7 @@ class OwnProbabilities(LogisticRegression):
 
 def test_probabilities_of_its_own_are_refused(data):
     model = OwnProbabilities().fit(data.Z, data.y)
-    with pytest.raises(ModelNotSupported, match="predict_proba of OwnProbabilities"):
+    with pytest.raises(ModelNotSupportedError, match="predict_proba of OwnProbabilities"):
         Network.from_sklearn(model)
 
 
@@ -440,26 +440,26 @@ def test_probabilities_of_its_own_are_refused(data):
     ],
 )
 def test_not_fitted_is_refused(model, name):
-    with pytest.raises(ModelNotSupported, match=rf"{name}.*not fitted; call fit\(\)"):
+    with pytest.raises(ModelNotSupportedError, match=rf"{name}.*not fitted; call fit\(\)"):
         Network.from_sklearn(model)
 
 
 def test_scaler_not_fitted_is_refused(binary):
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(binary.X, binary.y)
     model.steps[0] = ("scale", StandardScaler())
-    with pytest.raises(ModelNotSupported, match=r"'scale'.*not fitted"):
+    with pytest.raises(ModelNotSupportedError, match=r"'scale'.*not fitted"):
         Network.from_sklearn(model)
 
 
 def test_other_models_are_refused(binary):
     forest = RandomForestClassifier(2).fit(binary.Z, binary.y)
-    with pytest.raises(ModelNotSupported, match="RandomForestClassifier"):
+    with pytest.raises(ModelNotSupportedError, match="RandomForestClassifier"):
         Network.from_sklearn(forest)
     search = GridSearchCV(LogisticRegression(), {"C": [1.0]}).fit(binary.Z, binary.y)
     assert_same(Network.from_sklearn(search), search, binary.fresh_Z)
-    with pytest.raises(ModelNotSupported, match="int"):
+    with pytest.raises(ModelNotSupportedError, match="int"):
         Network.from_sklearn(3)
-    with pytest.raises(ModelNotSupported, match="passthrough"):
+    with pytest.raises(ModelNotSupportedError, match="passthrough"):
         Network.from_sklearn(Pipeline([("a", "passthrough")]))
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proplace import Model, Network, Schema
-from proplace.core.errors import InputError, MissingExtra, ModelNotSupported, SchemaError
+from proplace.core.errors import InputError, MissingExtra, ModelNotSupportedError, SchemaError
 from proplace.loaders._chain import Chain
 from proplace.schema import Binary, Categorical, Continuous
 from support.models import export_torch
@@ -348,7 +348,7 @@ def test_an_embedding_makes_a_category():
     assert (model.predict(as_whole) == model.predict(table)).all()
     with pytest.raises(SchemaError, match="x3"):
         model.predict(table.replace({"x3": {1.0: 3.0}}))
-    with pytest.raises(ModelNotSupported, match=r"takes 'x0' as a category.*Model.of"):
+    with pytest.raises(ModelNotSupportedError, match=r"takes 'x0' as a category.*Model.of"):
         Network.from_torch(TwoEmbeddings(4))
 
 
@@ -379,7 +379,7 @@ def test_a_table_of_categories_alone():
         theirs = module(torch.as_tensor(X, dtype=torch.int64)).argmax(dim=1).numpy()
     assert (model.predict(X) == theirs).all()
     assert (model.original(X) == theirs).all()
-    with pytest.raises(ModelNotSupported, match=r"rows of whole numbers.*x\[:, 0\].long\(\)"):
+    with pytest.raises(ModelNotSupportedError, match=r"rows of whole numbers.*x\[:, 0\].long\(\)"):
         Model.of(Whole(3))
 
 
@@ -605,7 +605,7 @@ def test_small_differences_show_in_float32():
     assert Network.from_torch(module).outputs == 1
     assert all(m.training for m in module.modules())
     module.factor = 1.001
-    with pytest.raises(ModelNotSupported, match="forward of OnlyFloat32"):
+    with pytest.raises(ModelNotSupportedError, match="forward of OnlyFloat32"):
         Network.from_torch(module)
 
 
@@ -618,7 +618,7 @@ def test_half_precision_is_rejected_and_the_advice_works(kinds, normed):
         getattr(part, kind)()
     module = nn.Sequential(first, nn.ReLU(), last).eval()
     for read in (Network.from_torch, Model.of):
-        with pytest.raises(ModelNotSupported, match=r"float16.*module\.float\(\)"):
+        with pytest.raises(ModelNotSupportedError, match=r"float16.*module\.float\(\)"):
             read(module)
     weights = [p.detach().double().numpy() for p in module.parameters()]
     X = np.random.default_rng(0).normal(size=(200, 3))
@@ -737,7 +737,7 @@ def test_a_batch_norm_in_front_is_the_chain_s_input_transform():
 def test_a_chain_refuses_what_is_no_chain():
     chain = Chain()
     chain.linear("one", np.eye(3), None)
-    with pytest.raises(ModelNotSupported, match="'norm' has 2 numbers for 3 outputs of one"):
+    with pytest.raises(ModelNotSupportedError, match="'norm' has 2 numbers for 3 outputs of one"):
         chain.batch_norm("'norm'", np.ones(2), np.zeros(2))
 
 
@@ -745,7 +745,9 @@ def test_a_relu_around_a_batch_norm():
     """relu(norm(relu(z))) is no layer; either ReLU may go."""
     norm = settled(nn.Sequential(nn.BatchNorm1d(4)), np.random.default_rng(0).random((9, 4)))
     first, last = nn.Linear(WIDTH, 4), nn.Linear(4, 1)
-    with pytest.raises(ModelNotSupported, match=r"'3' \(ReLU\) acts on layer '2.0' .*leave one"):
+    with pytest.raises(
+        ModelNotSupportedError, match=r"'3' \(ReLU\) acts on layer '2.0' .*leave one"
+    ):
         Model.of(nn.Sequential(first, nn.ReLU(), norm, nn.ReLU(), last).eval())
     check(nn.Sequential(first, norm, nn.ReLU(), last).eval(), rows())
     check(nn.Sequential(first, nn.ReLU(), norm, last).eval(), rows())
@@ -756,7 +758,9 @@ def test_batch_norm_without_statistics():
         norm = nn.BatchNorm1d(4, track_running_stats=tracked)
         return nn.Sequential(nn.Linear(3, 4), norm, nn.ReLU(), nn.Linear(4, 1)).eval()
 
-    with pytest.raises(ModelNotSupported, match=r"no running statistics.*track_running_stats=True"):
+    with pytest.raises(
+        ModelNotSupportedError, match=r"no running statistics.*track_running_stats=True"
+    ):
         Model.of(build(tracked=False))
     assert Model.of(build(tracked=True)).network.widths == (4,)
 
@@ -933,7 +937,7 @@ def straight(m, x):
     ],
 )
 def test_each_refusal_has_a_next_step_that_works(wrong, message, right):
-    with pytest.raises(ModelNotSupported, match=message):
+    with pytest.raises(ModelNotSupportedError, match=message):
         Model.of(Custom(wrong).eval())
     model = Model.of(Custom(right).eval())
     X = rows()[:, : len(model._columns)]
@@ -945,7 +949,9 @@ def test_autocast():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return straight(m, x)
 
-    with pytest.raises(ModelNotSupported, match=r"under autocast.*Leave autocast out of forward"):
+    with pytest.raises(
+        ModelNotSupportedError, match=r"under autocast.*Leave autocast out of forward"
+    ):
         Model.of(Custom(reduced))
 
 
@@ -966,7 +972,7 @@ def test_several_tensors():
         def forward(self, x):
             return self.module(x[:, :3], x[:, 3:].long())
 
-    with pytest.raises(ModelNotSupported, match=r"takes numbers, codes; wrap it.*x\[:, 3:\]"):
+    with pytest.raises(ModelNotSupportedError, match=r"takes numbers, codes; wrap it.*x\[:, 3:\]"):
         Model.of(Two())
     X = rows()[:, [1, 2, 4, 0]]
     check(Rows(Two()), X)
@@ -991,7 +997,9 @@ def test_modules_that_cannot_be_recorded():
     check(Recordable(branching), rows())
     module = Recordable(lambda m, x: branching(m, m.norm(x)))
     module.norm = nn.BatchNorm1d(WIDTH)
-    with pytest.raises(ModelNotSupported, match=r"'norm' \(BatchNorm1d\).*without an if or assert"):
+    with pytest.raises(
+        ModelNotSupportedError, match=r"'norm' \(BatchNorm1d\).*without an if or assert"
+    ):
         Model.of(module.eval())
     module.run = lambda m, x: straight(m, m.norm(x))
     check(module, rows())
@@ -1000,7 +1008,9 @@ def test_modules_that_cannot_be_recorded():
 def test_too_many_categories():
     module = nn.Sequential(Columns([0]), nn.Embedding(1001, 2), nn.Flatten(), nn.Linear(2, 1))
     module[0].forward = lambda x: x[:, :1].long()
-    with pytest.raises(ModelNotSupported, match="1001 categories, more than 1000; put rare ones"):
+    with pytest.raises(
+        ModelNotSupportedError, match="1001 categories, more than 1000; put rare ones"
+    ):
         Model.of(module)
     module[1] = nn.Embedding(1000, 2)
     check(module, np.arange(1000.0)[:, None])
@@ -1010,7 +1020,7 @@ def test_an_embedding_with_a_largest_norm():
     torch.manual_seed(0)
     module = OneEmbedding(4)
     module.job = nn.Embedding(4, 2, max_norm=0.5)
-    with pytest.raises(ModelNotSupported, match=r"max_norm=0.5.*once on every category.*None"):
+    with pytest.raises(ModelNotSupportedError, match=r"max_norm=0.5.*once on every category.*None"):
         Model.of(module)
     X = rows()
     before = single(module, X)
@@ -1035,7 +1045,7 @@ def test_computed_weights(computed, bake):
     module = head(WIDTH, 4).eval()
     computed(module[0])
     with pytest.raises(
-        ModelNotSupported, match=r"'0'.*bake them in first with torch.nn.utils"
+        ModelNotSupportedError, match=r"'0'.*bake them in first with torch.nn.utils"
     ) as e:
         Model.of(module)
     assert f"{bake.__name__}(" in str(e.value) or "prune.remove(" in str(e.value)
@@ -1047,13 +1057,13 @@ def test_computed_weights(computed, bake):
 def test_hooks_are_seen():
     module = OneEmbedding(4).eval()
     module.head[0].register_forward_hook(lambda m, args, out: out * 2)
-    with pytest.raises(ModelNotSupported, match=r"does not equal the chain.*a hook"):
+    with pytest.raises(ModelNotSupportedError, match=r"does not equal the chain.*a hook"):
         Model.of(module)
 
 
 def test_complex_weights_are_refused():
     with pytest.raises(
-        ModelNotSupported, match=r"the module .Linear. has weights of type .*complex"
+        ModelNotSupportedError, match=r"the module .Linear. has weights of type .*complex"
     ):
         Network.from_torch(nn.Linear(3, 2, dtype=torch.complex64))
 
@@ -1082,7 +1092,7 @@ def test_other_layers_are_refused_by_name(layer, hint):
     first, *rest = head(5, 8)
     module = nn.Sequential(first, nn.Sequential(layer), *rest)
     name = rf"layer '1\.0' \({type(layer).__name__}\).*{hint}"
-    with pytest.raises(ModelNotSupported, match=name):
+    with pytest.raises(ModelNotSupportedError, match=name):
         Network.from_torch(module)
 
 
@@ -1108,7 +1118,7 @@ def test_other_layers_are_refused_by_name(layer, hint):
     ],
 )
 def test_other_chains_are_refused(module, message):
-    with pytest.raises(ModelNotSupported, match=message):
+    with pytest.raises(ModelNotSupportedError, match=message):
         Network.from_torch(module)
 
 
@@ -1139,12 +1149,14 @@ def test_batch_norm_in_training_mode(tmp_path):
     X = rows() / [1.0, 12_000.0, 11.0, 1.0, 2.0]
     module = settled(normed("behind", "between"), X)
     with pytest.raises(
-        ModelNotSupported, match=r"'2' \(BatchNorm1d\) is in training mode.*module.eval\(\)"
+        ModelNotSupportedError, match=r"'2' \(BatchNorm1d\) is in training mode.*module.eval\(\)"
     ):
         Model.of(module.train())
     training = {"training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False}
     path = exported(module.train(), tmp_path / "a.onnx", **training)
-    with pytest.raises(ModelNotSupported, match=r"is in training mode; export with model.eval\(\)"):
+    with pytest.raises(
+        ModelNotSupportedError, match=r"is in training mode; export with model.eval\(\)"
+    ):
         Model.of(path)
     check(settled(module, X), X)
     agrees(exported(module.eval(), tmp_path / "b.onnx"), module, X)
@@ -1154,10 +1166,10 @@ def test_skip_connections_are_sent_nowhere(tmp_path):
     """No other format reads them, and both refusals say so."""
     module = Custom(lambda m, x: m.c(m.b(h := F.relu(m.a(x))) + h)).eval()
     with pytest.raises(
-        ModelNotSupported, match=r"read from no other format either. Train the model"
+        ModelNotSupportedError, match=r"read from no other format either. Train the model"
     ):
         Model.of(module)
-    with pytest.raises(ModelNotSupported, match="no skip connections"):
+    with pytest.raises(ModelNotSupportedError, match="no skip connections"):
         Model.of(exported(module, tmp_path / "m.onnx"))
 
 
@@ -1167,7 +1179,7 @@ def test_torch_script(tmp_path):
     module = settled(normed("behind"), X)
     traced = torch.jit.trace(module, torch.zeros(2, WIDTH))
     with pytest.raises(
-        ModelNotSupported, match=r"give the nn.Module it was made from, or export it"
+        ModelNotSupportedError, match=r"give the nn.Module it was made from, or export it"
     ):
         Model.of(traced)
     agrees(exported(traced, tmp_path / "m.onnx"), module, X)
@@ -1176,7 +1188,7 @@ def test_torch_script(tmp_path):
 def test_several_categories_looked_up_at_once(tmp_path):
     at_once = SharedEmbedding(4).eval()
     with pytest.raises(
-        ModelNotSupported, match=r"one column of categories at a time, as x\[:, 3\]"
+        ModelNotSupportedError, match=r"one column of categories at a time, as x\[:, 3\]"
     ):
         Model.of(exported(at_once, tmp_path / "a.onnx"))
 

@@ -10,7 +10,7 @@ import pytest
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports keras
 
 import proplace as pp
-from proplace.core.errors import DeltaError, ModelNotSupported, OptionError
+from proplace.core.errors import DeltaError, ModelNotSupportedError, OptionError
 from support.errors import raises
 
 keras = pytest.importorskip("keras")
@@ -133,7 +133,7 @@ def norms(model):
 def test_batch_norm_must_be_frozen(bias):
     model = with_norms(bias=bias)
     shifts = pp.Shifts.of(network(model), 0.03)
-    with raises(ModelNotSupported, match="layer.trainable = False"):
+    with raises(ModelNotSupportedError, match="layer.trainable = False"):
         train(compiled(model), pp.StayWithin(shifts))
     for layer in norms(model):
         layer.trainable = False
@@ -156,7 +156,7 @@ def test_batch_norm_without_parameters_must_be_frozen_too():
     )
     assert not norm.trainable_variables
     shifts = pp.Shifts.of(network(model), 0.03)
-    with raises(ModelNotSupported, match="BatchNormalization"):
+    with raises(ModelNotSupportedError, match="BatchNormalization"):
         train(compiled(model), pp.StayWithin(shifts))
     norm.trainable = False
     train(compiled(model), pp.StayWithin(shifts))
@@ -190,7 +190,7 @@ def test_a_box_of_whole_models_with_categories():
     shifts = pp.Shifts.of(start, 0.01)
     table = [RNG.integers(0, 3, (64, 1)), RNG.normal(size=(64, 1)).astype(np.float32)]
     y = (table[1][:, 0] > 0).astype(int)
-    with raises(ModelNotSupported, name="kinds"):
+    with raises(ModelNotSupportedError, name="kinds"):
         model.fit(table, y, verbose=0, callbacks=[pp.StayWithin(shifts)])
     model.get_layer("kinds").trainable = False
     compiled(model).fit(table, y, epochs=5, verbose=0, callbacks=[pp.StayWithin(shifts)])

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports keras
 
 import proplace as pp
-from proplace.core.errors import InputError, ModelNotSupported
+from proplace.core.errors import InputError, ModelNotSupportedError
 from support.errors import raises
 
 torch = pytest.importorskip("torch")
@@ -128,7 +128,7 @@ def test_shared_last_layer_is_rejected_if_it_changes():
     torch.nn.init.constant_(source[0].bias, 5.0)  # so that the last layer sees something
     net = read(source)
     point, other = broken_promises(net)
-    with raises(ModelNotSupported, name="0.weight"):
+    with raises(ModelNotSupportedError, name="0.weight"):
         _ = pp.repair(source, (point, other)).model
     kept = pp.repair(source, (point, int(net.predict(point)[0])))
     assert not kept.mended
@@ -141,7 +141,7 @@ def test_batch_norm_is_rejected_and_the_advice_works():
     source[1].running_mean.normal_()
     source.eval()
     promises = broken_promises(read(source))
-    with pytest.raises(ModelNotSupported, match="batch norm"):
+    with pytest.raises(ModelNotSupportedError, match="batch norm"):
         _ = pp.repair(source, promises).model
     fused = torch.nn.utils.fusion.fuse_linear_bn_eval(source[0], source[1])
     plain = nn.Sequential(fused, *source[2:])

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
-from proplace.core.errors import DeltaError, InputError, ModelNotSupported, OptionError
+from proplace.core.errors import DeltaError, InputError, ModelNotSupportedError, OptionError
 from support.errors import raises
 
 RNG = np.random.default_rng(0)
@@ -220,14 +220,14 @@ def test_settings_are_those_of_the_model():
 
 def test_what_cannot_be_trained_is_refused_and_the_advice_works():
     y = labels(2)
-    with raises(ModelNotSupported, name="solver", value="lbfgs", match="adam"):
+    with raises(ModelNotSupportedError, name="solver", value="lbfgs", match="adam"):
         pp.refit_within(fitted(solver="lbfgs"), NEW, y, 0.1)
     pp.refit_within(fitted(solver="lbfgs").set_params(solver="adam"), NEW, y, 0.1, epochs=1)
-    with raises(ModelNotSupported, name="early_stopping", value=True, match="set_params"):
+    with raises(ModelNotSupportedError, name="early_stopping", value=True, match="set_params"):
         pp.refit_within(fitted(early_stopping=True), NEW, y, 0.1)
     stopping = fitted(early_stopping=True).set_params(early_stopping=False)
     pp.refit_within(stopping, NEW, y, 0.1, epochs=1)
-    with raises(ModelNotSupported, name=None, match="MLPClassifier"):
+    with raises(ModelNotSupportedError, name=None, match="MLPClassifier"):
         pp.refit_within(LogisticRegression().fit(X, y), NEW, y, 0.1)
     with raises(InputError, name="y", match="new"):
         pp.refit_within(fitted(), NEW, np.where(y == "no", "new", y), 0.1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.core.errors import DeltaError, ModelNotSupported, OptionError
+from proplace.core.errors import DeltaError, ModelNotSupportedError, OptionError
 from support.errors import raises
 from support.tiers import quick
 
@@ -231,18 +231,18 @@ def test_a_batch_norm_that_is_trained_is_refused_and_the_advice_works():
     trained = copy.deepcopy(module).train()
     for norm in norms(trained):
         norm.requires_grad_(True)
-    with raises(ModelNotSupported, name="0", match="eval"):
+    with raises(ModelNotSupportedError, name="0", match="eval"):
         pp.stay_within(trained, box)
     for norm in norms(trained):
         norm.eval()
-    with raises(ModelNotSupported, name="0", match="requires_grad_"):
+    with raises(ModelNotSupportedError, name="0", match="requires_grad_"):
         pp.stay_within(trained, box)
     freeze(trained)
     optimizer = adam(trained)
     within = pp.stay_within(trained, box, optimizer)
     steps(trained, optimizer, X, y, 3)
     trained.train()
-    with raises(ModelNotSupported, name="0", match="training mode"):
+    with raises(ModelNotSupportedError, name="0", match="training mode"):
         steps(trained, optimizer, X, y, 1)
     for norm, kept in zip(norms(trained), norms(module), strict=True):
         norm.load_state_dict(kept.state_dict())
@@ -413,7 +413,7 @@ def test_a_box_without_a_number_of_the_modules_precision_is_refused_and_the_advi
 
 def test_half_precision_is_refused_and_the_advice_works():
     module = build((4,)).half()
-    with raises(ModelNotSupported, match="float16"):
+    with raises(ModelNotSupportedError, match="float16"):
         pp.stay_within(module, 0.1)
     project = pp.stay_within(module.float(), 0.1)
     project()
@@ -469,7 +469,7 @@ def test_categories_are_frozen_and_the_box_is_of_the_whole_model():
     module = Categories()
     model = pp.Model.of(module)
     shifts = pp.Shifts.of(model.network, 0.02)
-    with raises(ModelNotSupported, name="kinds.weight", match="get_submodule"):
+    with raises(ModelNotSupportedError, name="kinds.weight", match="get_submodule"):
         pp.stay_within(module, shifts)
     module.get_submodule("kinds").requires_grad_(False)
     rng = np.random.default_rng(0)

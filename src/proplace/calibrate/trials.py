@@ -15,7 +15,7 @@ from proplace.certification import certify
 from proplace.core.errors import (
     InputError,
     ModelMismatchError,
-    ModelNotSupported,
+    ModelNotSupportedError,
     NetworkError,
     RowsLeftOutWarning,
     SchemaError,
@@ -66,7 +66,7 @@ class Retrained:
             with warnings.catch_warnings():  # the model in use has reported rows that are left out
                 warnings.simplefilter("ignore", RowsLeftOutWarning)
                 model, _, _ = training_rows(own, X_train, declared=declared)
-        except (InputError, ModelMismatchError, ModelNotSupported, SchemaError) as error:
+        except (InputError, ModelMismatchError, ModelNotSupportedError, SchemaError) as error:
             raise type(error)(f"{name}: {error}", name=name) from error
         return cls(name, model)
 

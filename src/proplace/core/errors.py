@@ -59,7 +59,7 @@ class DeltaError(ProplaceError, ValueError):
     """The size of the parameter shifts is not a finite, non-negative number per layer."""
 
 
-class ModelNotSupported(ProplaceError, ValueError):
+class ModelNotSupportedError(ProplaceError, ValueError):
     """A model of another framework holds something that is not a plain ReLU network."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from proplace.core.errors import ModelFileError, ModelNotSupported, NetworkError
+from proplace.core.errors import ModelFileError, ModelNotSupportedError, NetworkError
 from proplace.loaders._files import check_file
 from proplace.loaders._whole import Whole, whole_network
 
@@ -67,7 +67,7 @@ def load(path: Path) -> Network:
     ------
     ModelFileError
         The file is missing, damaged or of a kind that is not read.
-    ModelNotSupported
+    ModelNotSupportedError
         The file is fine but the model in it is not a plain ReLU network.
     """
     check_file(path)
@@ -122,7 +122,7 @@ def whole_of(source: object) -> Whole:
         from proplace.loaders.sklearn import whole_sklearn  # noqa: PLC0415  (it takes a while)
 
         return whole_sklearn(source)
-    raise ModelNotSupported(
+    raise ModelNotSupportedError(
         f"a {type(source).__name__} is not a model that is read; give a fitted scikit-learn "
         "classifier or pipeline, a torch module, a Keras model, a Network, or the path of a model "
         f"file ({', '.join(_READERS)})"

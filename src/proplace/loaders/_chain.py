@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.core.transforms import Fold
 from proplace.loaders.trained_layer import TrainedLayer
@@ -100,7 +100,7 @@ class Chain:
         """Take ``scale * x + shift``, allowed only in front of the first linear layer."""
         self._not_done(where)
         if not self.at_input:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} rescales values behind {self._last}; a fixed transform is read only in "
                 f"front of the first {self._linear} layer. Fold it into the weights of the layer "
                 "before it"
@@ -113,16 +113,16 @@ class Chain:
         """Take a linear layer with ``W`` of shape (out, in); ``names`` are those of W and b."""
         self._not_done(where)
         if self._state == "linear":
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self._last} and {where} follow each other without a ReLU; merge them into one "
                 f"{self._linear} layer or put a ReLU between them"
             )
         if 0 in W.shape:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} has weights of shape {W.shape}; a layer needs an input and an output"
             )
         if self._layers and W.shape[1] != self.width:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} takes {W.shape[1]} inputs but {self._last} gives {self.width} outputs: "
                 "the layers do not form one chain"
             )
@@ -152,7 +152,7 @@ class Chain:
             return
         for part in (scale, shift):
             if part.shape not in ((), (self.width,)):
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{where} has {part.size} numbers for {self.width} outputs of {self._last}: "
                     "the layers do not form one chain"
                 )
@@ -171,7 +171,7 @@ class Chain:
     def take(self, where: str, places: Sequence[int]) -> None:
         """Take some outputs of the last linear layer and leave out the others."""
         if self.activation in ("softmax", "log_softmax"):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} takes some of the probabilities behind {self._end}; return all of them"
             )
         W, b = self._layers[-1]
@@ -195,12 +195,12 @@ class Chain:
         """Take a ReLU."""
         self._not_done(where)
         if self.at_input:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} acts on the input, in front of the first {self._linear} layer; "
                 "a ReLU is read only behind one"
             )
         if self._waiting is not None:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} acts on {self._waiting.where}, which follows a ReLU itself; put a "
                 f"{self._linear} layer between them, or leave one of the two ReLUs out"
             )
@@ -210,7 +210,7 @@ class Chain:
         """Take the activation of the outputs: it is recognised and left out."""
         self._not_done(where)
         if self._state != "linear":
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} does not follow a {self._linear} layer; the last activation must act on "
                 f"the outputs of the last {self._linear} layer"
             )
@@ -231,23 +231,23 @@ class Chain:
     def network(self, precision: Precision) -> Network:
         """Return the network of the layers taken."""
         if not self._layers:
-            raise ModelNotSupported(f"the model has no {self._linear} layer")
+            raise ModelNotSupportedError(f"the model has no {self._linear} layer")
         if self._state == "relu":
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"the model ends in a ReLU behind {self._last}; its outputs must be logits or "
                 "probabilities. Remove the last ReLU"
             )
         if self.activation == "sigmoid" and self.width != 1:
             raise multi_label(self._end, self.width or 0)
         if self.activation in ("softmax", "log_softmax") and self.width == 1:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self._end} has a single output, whose softmax is always 1; use a sigmoid, or "
                 f"give the last {self._linear} layer one output for each class"
             )
         inputs = self._layers[0][0].shape[1]
         for part in (self.transform.scale, self.transform.shift):
             if part is not None and part.shape not in ((), (inputs,)):
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"the transform in front of the first {self._linear} layer has shape "
                     f"{part.shape}; it must hold one number for each of {inputs} inputs"
                 )
@@ -261,15 +261,15 @@ class Chain:
 
     def _not_done(self, where: str) -> None:
         if self._state == "done":
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self._end} is followed by {where}; a sigmoid or softmax is read only at the "
                 "end of the model. Hidden layers need ReLU"
             )
 
 
-def multi_label(where: str, outputs: int) -> ModelNotSupported:
+def multi_label(where: str, outputs: int) -> ModelNotSupportedError:
     """Return the refusal of a sigmoid over several outputs."""
-    return ModelNotSupported(
+    return ModelNotSupportedError(
         f"{where} applies a sigmoid to {outputs} outputs: a model of several labels, not of one "
         "class out of many. Use softmax for classes, or take one label's output alone"
     )

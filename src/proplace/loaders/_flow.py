@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.core.transforms import InputMap
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
 
@@ -88,14 +88,14 @@ class Flow:
     def labels(self, where: str, column: Flowing, labels: Sequence[Any], *, ordered: bool) -> str:
         """Make a column of the table a category; return its name."""
         if not isinstance(column, Single) or column != Single(column.feature):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} takes categories of a column that was changed before; apply it to the "
                 "column of the table itself"
             )
         source = self.sources[column.feature]
         found = tuple(_label(where, column.feature, label) for label in labels)
         if source.labels is not None and source.labels != found:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} knows other categories of {column.feature!r} than another step of the model"
             )
         source.labels, source.ordered = found, ordered
@@ -104,7 +104,7 @@ class Flow:
     def fill(self, where: str, column: Flowing, value: Any) -> None:
         """Say what a missing cell of a column counts as."""
         if not isinstance(column, Single) or column.label is not None:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} fills missing values of a column that was mixed from others; put it first"
             )
         source = self.sources[column.feature]
@@ -154,7 +154,7 @@ class Flow:
         """Return the input map from rows of plain numbers, in the order of the table."""
         for source in self.sources.values():
             if source.labels is not None:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"the model takes {source.name!r} as a category, so its rows are not plain "
                     "numbers; read it whole with Model.of(model), or give the model itself where a "
                     "network is asked for"
@@ -177,7 +177,7 @@ class Flow:
             changed = True
             for n, label in enumerate(source.labels):
                 if isinstance(label, str):
-                    raise ModelNotSupported(
+                    raise ModelNotSupportedError(
                         f"the model takes column {single.feature!r} both as text and as a number"
                     )
                 value = (float(label) - single.offset) / single.scale
@@ -291,7 +291,7 @@ def _label(where: str, name: str, label: Any) -> Label:
     plain = label.item() if isinstance(label, np.generic) else label
     if isinstance(plain, (str, bool, int)) or (isinstance(plain, float) and np.isfinite(plain)):
         return plain
-    raise ModelNotSupported(
+    raise ModelNotSupportedError(
         f"{where} has a category {label!r} of column {name!r}; a category must be text or a number. "
         "Replace missing cells by a word of their own before the model is fitted"
     )
@@ -299,5 +299,7 @@ def _label(where: str, name: str, label: Any) -> Label:
 
 def _number(name: str, value: Label | None) -> float | None:
     if isinstance(value, str):
-        raise ModelNotSupported(f"missing cells of the number {name!r} are filled with {value!r}")
+        raise ModelNotSupportedError(
+            f"missing cells of the number {name!r} are filled with {value!r}"
+        )
     return None if value is None else float(value)

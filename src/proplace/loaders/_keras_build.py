@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.loaders._keras_file import LOOKUPS
 from proplace.loaders._keras_inputs import Lookup, Port
 from proplace.loaders._keras_settings import (
@@ -94,7 +94,7 @@ class _Builder:
         """Take the numbers of words, and write them as the lookup does."""
         layer = node.layer
         if source.sources or len(node.sources) != 1:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{layer.where} looks up what another layer has changed; apply it to an input of "
                 "the model itself"
             )
@@ -236,7 +236,7 @@ def _normalization(keras: Any, layer: FileLayer, settings: Settings, name: str) 
     if mean is None and variance is None and len(layer.weights) == 3:
         mean, variance = layer.weights[:2]
     if mean is None or variance is None:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{layer.where} is not adapted; call adapt() with the training rows"
         )
     return keras.layers.Normalization(

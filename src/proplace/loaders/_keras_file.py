@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported, require
+from proplace.core.errors import ModelFileError, ModelNotSupportedError, require
 from proplace.loaders._archive import Archive
 from proplace.loaders._files import check_layers
 
@@ -112,7 +112,7 @@ def read_model(path: Path) -> FileModel:
         with h5py.File(io.BytesIO(weights), "r") as file:
             place = _Folder(_Store(path, h5py, file), assets, "")
             return Reader(path.name, f"{path.name}: ", place).model(config)
-    except (ModelFileError, ModelNotSupported):
+    except (ModelFileError, ModelNotSupportedError):
         raise
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
         # A description or a store that Keras does not write.
@@ -190,7 +190,7 @@ class Reader:
     def model(self, config: Any) -> FileModel:
         entry = self._entry(config)
         if entry.kind not in _MODELS:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{entry.where} is no model of known layers; build it with keras.Sequential or the "
                 "functional API and save it again"
             )
@@ -199,7 +199,7 @@ class Reader:
         sources = []
         for _, layer in model.inputs:
             if layer is None:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{entry.where} does not say the shape of its input; give it a keras.Input"
                 )
             sources.append(unrolled.add(layer, ()))
@@ -263,7 +263,7 @@ class Reader:
             return self._sequential(entry, place, path)
         if entry.kind == "Functional":
             return self._functional(entry, place, path)
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{entry.where} is a model with its own call(), whose layers cannot be followed; "
             "build it with keras.Sequential or the functional API"
         )
@@ -331,7 +331,7 @@ class _Unrolled:
             given = tuple(values[key] for key in step.sources)
             if isinstance(step.part, FileLayer):
                 if step.names:
-                    raise ModelNotSupported(
+                    raise ModelNotSupportedError(
                         f"{step.part.where} is called on a dictionary; call it on a list of values"
                     )
                 values[step.key] = self.add(step.part, given)
@@ -339,7 +339,7 @@ class _Unrolled:
             given = _by_name(step, given, step.part)
             outputs = self.run(step.part, given)
             if len(outputs) != 1:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{self.title}: model {step.part.name!r} inside the model has "
                     f"{len(outputs)} outputs; it must have one"
                 )
@@ -357,17 +357,17 @@ def _by_name(step: _Step, given: tuple[int, ...], model: _Submodel) -> tuple[int
     return tuple(named[name] for (name, _), _ in model.inputs)
 
 
-def holds_code(where: str) -> ModelNotSupported:
+def holds_code(where: str) -> ModelNotSupportedError:
     """Return the refusal of a layer made of Python code."""
-    return ModelNotSupported(
+    return ModelNotSupportedError(
         f"{where} holds Python code, which is never run; replace it by Dense, ReLU, "
         "Normalization or Rescaling layers and save the model again"
     )
 
 
-def foreign(where: str, origin: str) -> ModelNotSupported:
+def foreign(where: str, origin: str) -> ModelNotSupportedError:
     """Return the refusal of a class that is not one of Keras' own."""
-    return ModelNotSupported(
+    return ModelNotSupportedError(
         f"{where} is a class of your own or of another package ({origin}), whose code is never "
         "run; build the model of Keras' own layers"
     )
@@ -445,7 +445,7 @@ def _sources(entry: Entry, call: Any) -> tuple[Key, ...] | dict[str, Key]:
     arguments, options = _list(call["args"]), _mapping(call["kwargs"])
     odd = {key: value for key, value in options.items() if not _off(value)}
     if len(arguments) != 1 or odd:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{entry.where} is called with {len(arguments)} arguments and the options "
             f"{sorted(map(str, odd))}; only layers that are called on one value are read"
         )
@@ -462,7 +462,7 @@ def _source(entry: Entry, value: Any) -> Key:
             "config": {"keras_history": [str(name), int(index), 0]},
         }:
             return name, index
-    raise ModelNotSupported(
+    raise ModelNotSupportedError(
         f"{entry.where} is called on something else than the value of a layer; use Rescaling or "
         "Normalization for constants"
     )
@@ -590,7 +590,7 @@ class _Store:
             )
         names = [str(i) for i in range(len(group))]
         if len(names) > _MOST_ARRAYS or set(group) != set(names):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{entry.where} has {len(group)} arrays of weights, more than a plain layer; give "
                 "the model from before quantization or adapters"
             )
@@ -614,7 +614,9 @@ class _Store:
             raise ModelFileError(f"{where} is not stored plainly in the file; save the model again")
         half = dataset.attrs.get("dtype") == "bfloat16" and dataset.dtype.itemsize == 2
         if dataset.dtype.kind not in "fiu" and not half:
-            raise ModelNotSupported(f"{where} is {_COMPLEX_OR_ODD.format(dtype=dataset.dtype)}")
+            raise ModelNotSupportedError(
+                f"{where} is {_COMPLEX_OR_ODD.format(dtype=dataset.dtype)}"
+            )
         # A dataset may declare a shape without storing a number of it.
         if dataset.id.get_storage_size() != dataset.nbytes:
             raise ModelFileError(f"{where} does not have the bytes of its shape; save it again")

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.loaders._chain import Chain, per_column
 from proplace.loaders._flow import Flow, Mixture, Single
 from proplace.loaders._keras_file import LOOKUPS
@@ -106,7 +106,7 @@ class Reading:
 
     def _read(self) -> None:
         if len(self.file.outputs) != 1:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"model {self.file.name!r} has {len(self.ports)} inputs and "
                 f"{len(self.file.outputs)} outputs; it must have one output"
             )
@@ -120,9 +120,9 @@ class Reading:
                 value = _cells([self.flow.column(title) for title in titles], port.shape)
             values.append(value)
         if not self.columns:
-            raise ModelNotSupported("the model has no Dense layer")
+            raise ModelNotSupportedError("the model has no Dense layer")
         if values[self.file.outputs[0]] is not self._end:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"model {self.file.name!r} gives out values from before its last layer; its output "
                 "must be that of the last layer"
             )
@@ -135,7 +135,7 @@ class Reading:
             for source in (sources[title] for title in titles):
                 text = source.labels is not None and isinstance(source.labels[0], str)
                 if text != (port.dtype == "string") and source.name in used:
-                    raise ModelNotSupported(
+                    raise ModelNotSupportedError(
                         f"the model takes column {source.name!r} as {port.dtype} and uses it as "
                         f"{'text' if text else 'a number'}; give a column of text a StringLookup"
                     )
@@ -155,7 +155,7 @@ class Reading:
                 return front[0]
             self._start(layer, front[0])
         elif values[0] is not self._end:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{layer.where} takes values that another layer takes too; behind the first Dense "
                 "layer each layer must feed exactly the next. Train the model without that branch"
             )
@@ -168,12 +168,12 @@ class Reading:
     def _start(self, layer: FileLayer, cells: Cells) -> None:
         """Take the columns that enter the first Dense layer."""
         if cells.ndim != 1:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{layer.where} acts on values of shape {(None, *cells.shape)}; put a Flatten layer "
                 "in front of it"
             )
         if self.columns:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{layer.where} is a second Dense layer that takes columns of the table; all columns "
                 "must enter the first one. Join them by Concatenate in front of it"
             )
@@ -190,7 +190,7 @@ class Reading:
         for cell in cells.flat:
             if isinstance(cell, Index):
                 if max(cell.codes) >= count:
-                    raise ModelNotSupported(
+                    raise ModelNotSupportedError(
                         f"{layer.where} knows the numbers below {count}, but column "
                         f"{cell.feature!r} has categories up to number {max(cell.codes)}; raise its "
                         "size and train the model again"
@@ -229,7 +229,7 @@ def _titles(ports: list[Port]) -> list[list[str]]:
     seen: set[str] = set()
     for title in (title for titles in found for title in titles):
         if title in seen:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"two columns of the model would be called {title!r}; give its inputs other names"
             )
         seen.add(title)
@@ -260,7 +260,7 @@ def _number(cell: Flowing | Index) -> Flowing:
 def _concatenate(layer: FileLayer, values: list[Cells]) -> Cells:
     axis = Settings(layer.where, layer.settings).axis("axis", -1)
     if not isinstance(axis, int) or axis == 0:
-        raise ModelNotSupported(f"{layer.where} joins rows (axis={axis}), not columns")
+        raise ModelNotSupportedError(f"{layer.where} joins rows (axis={axis}), not columns")
     try:
         return np.concatenate(values, axis=axis - 1 if axis > 0 else axis)
     except ValueError as error:
@@ -293,7 +293,7 @@ def _moved(
     if not all(np.isfinite(pair).all() for pair in pairs) or (
         move is _scaled and not pairs[1].all()
     ):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{layer.where} divides by zero, or holds infinite or missing numbers; adapt or train it "
             "on a table without them"
         )
@@ -341,12 +341,12 @@ def _normalization_of(reading: Reading, layer: FileLayer) -> tuple[Array, Array,
     settings = Settings(layer.where, layer.settings)
     axis = settings.axis("axis", -1)
     if axis not in (None, -1, 1, (), (-1,), (1,)):
-        raise ModelNotSupported(f"{layer.where} has axis={axis}; only axis=-1 or None is read")
+        raise ModelNotSupportedError(f"{layer.where} has axis={axis}; only axis=-1 or None is read")
     mean, variance = settings.numbers("mean"), settings.numbers("variance")
     if mean is None and variance is None and len(layer.weights) == 3:
         mean, variance = layer.weights[:2]
     if mean is None or variance is None:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{layer.where} is not adapted; call adapt() with the training rows"
         )
     # Keras divides by the standard deviation, but never by less than its epsilon.
@@ -364,10 +364,10 @@ def _batch_norm_of(layer: FileLayer, dimensions: int = 1) -> tuple[Array, Array,
     settings = Settings(layer.where, layer.settings)
     axis = settings.axis("axis", -1)
     if axis not in (-1, dimensions, (-1,), (dimensions,)):
-        raise ModelNotSupported(f"{layer.where} has axis={axis}; only axis=-1 is read")
+        raise ModelNotSupportedError(f"{layer.where} has axis={axis}; only axis=-1 is read")
     scale, center = settings.flag("scale", True), settings.flag("center", True)
     if len(layer.weights) != 2 + scale + center:
-        raise ModelNotSupported(f"{layer.where} has {len(layer.weights)} arrays of weights")
+        raise ModelNotSupportedError(f"{layer.where} has {len(layer.weights)} arrays of weights")
     weights = [np.asarray(array, dtype=np.float64) for array in layer.weights]
     factor = weights.pop(0) if scale else np.ones(())
     shift = weights.pop(0) if center else np.zeros(())
@@ -398,7 +398,7 @@ def _hot(layer: FileLayer, cells: Cells, depth: int, mode: str) -> Cells:
     """Write categories in 0/1 columns."""
     single = cells.ndim > 0 and cells.shape[-1] == 1
     if mode != "one_hot" and not single:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{layer.where} has output_mode={mode!r} for values of shape {(None, *cells.shape)}: it "
             "mixes several columns. Give each column an input of its own, of shape (None, 1)"
         )
@@ -418,7 +418,7 @@ def _embedding(reading: Reading, layer: FileLayer, cells: Cells) -> Cells:
     """Write the vector of each category: a fixed linear map of its 0/1 columns."""
     settings = Settings(layer.where, layer.settings)
     if len(layer.weights) != 1 or layer.weights[0].ndim != 2:
-        raise ModelNotSupported(f"{layer.where} is no plain table of vectors")
+        raise ModelNotSupportedError(f"{layer.where} is no plain table of vectors")
     E = np.asarray(layer.weights[0], dtype=np.float64)
     # Number 0 is then no category, but stands for a missing one.
     first = int(settings.flag("mask_zero", False))
@@ -500,7 +500,7 @@ def _check_relu(where: str, settings: Settings) -> None:
     top = settings.number("max_value")
     slope, threshold = settings.number("negative_slope"), settings.number("threshold")
     if top is not None or slope or threshold:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} has max_value={top}, negative_slope={slope}, threshold={threshold}; only the "
             "plain ReLU() is read"
         )
@@ -533,7 +533,7 @@ def _batch_norm_behind(reading: Reading, layer: FileLayer) -> None:
 def _reshape_behind(reading: Reading, layer: FileLayer) -> None:
     shape = Settings(layer.where, layer.settings).sizes("target_shape")
     if len(shape) != 1:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{layer.where} gives rows the shape {shape}; behind the first Dense layer they must "
             "stay rows of numbers. Leave it out"
         )

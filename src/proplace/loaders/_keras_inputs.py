@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.loaders._keras_settings import FLOATS, Settings, unwrapped
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Port:
             raise ModelFileError(f"{layer.where} does not say the shape of its rows")
         sizes = shape[1:]
         if not all(type(size) is int and size >= 0 for size in sizes):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{layer.where} has the shape {str(shape)[:200]}; sizes must be set"
             )
         if math.prod(sizes) > limits.TABLE_COLUMNS:
@@ -49,7 +49,7 @@ class Port:
                 f"{limits.TABLE_COLUMNS:,} columns are read"
             )
         if settings.raw("dtype") == "bool":
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{layer.where} takes truth values; declare it with dtype='float32', of 0 and 1"
             )
         dtype = settings.choice("dtype", _DTYPES, "float32")
@@ -91,7 +91,7 @@ class Lookup:
         settings = Settings(layer.where, layer.settings)
         mode = settings.choice("output_mode", _MODES, "int")
         if settings.flag("invert", False):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{layer.where} has invert=True, which turns numbers into words; leave it out"
             )
         unknown = settings.whole("num_oov_indices")
@@ -128,7 +128,7 @@ _NO_MATTER = (
 def _check_words(layer: FileLayer, labels: list[Any], start: int, size: int) -> None:
     kind = str if layer.kind == "StringLookup" else int
     if not labels or not all(type(word) is kind for word in labels):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{layer.where} has no vocabulary of {'words' if kind is str else 'whole numbers'}; "
             "call adapt() with the training column"
         )
@@ -140,7 +140,7 @@ def _check_words(layer: FileLayer, labels: list[Any], start: int, size: int) -> 
 def check_labels(where: str, count: int) -> None:
     """Raise where a column would have more categories than the limit."""
     if count > limits.LABELS:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} knows {count:,} categories of a column; at most {limits.LABELS:,} are read. "
             "Group the rare ones"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._keras_file import Reader, foreign, holds_code
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def described(keras: Any, model: Any) -> FileModel:
         config = json.loads(json.dumps(flat.get_config()))
         return Reader(title, "", _Memory(keras, flat)).model({**entry, "config": config})
     except (ValueError, TypeError, LookupError, NotImplementedError, RecursionError) as error:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{title} cannot be followed from layer to layer ({error}); build it with "
             "keras.Sequential or the functional API, of layers that Keras can save"
         ) from None
@@ -44,7 +44,7 @@ def as_numpy(keras: Any, tensor: Any) -> Array:
     """Return a tensor or variable of Keras as float64 numbers."""
     dtype = str(getattr(tensor, "dtype", ""))
     if dtype.startswith("complex"):
-        raise ModelNotSupported("the model has complex numbers; a ReLU network has real ones")
+        raise ModelNotSupportedError("the model has complex numbers; a ReLU network has real ones")
     if dtype.endswith("float16"):
         tensor = keras.ops.cast(tensor, "float32")  # numpy has no bfloat16
     return np.asarray(keras.ops.convert_to_numpy(tensor), dtype=np.float64)
@@ -60,12 +60,12 @@ def _check_model(keras: Any, model: Any) -> None:
         sequential.call,
         functional.call,
     ):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{kind.__name__} is a model with its own call(), whose layers cannot be followed; "
             "build it with keras.Sequential or the functional API"
         )
     if not model.built:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"model {model.name!r} has no weights yet; give it a keras.Input, or call it once"
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import InputError, ModelNotSupported
+from proplace.core.errors import InputError, ModelNotSupportedError
 from proplace.loaders._keras_build import Built, Feed, built
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._keras_memory import as_numpy
@@ -80,7 +80,7 @@ class Runner:
     def check_precision(self) -> None:
         """Raise if a layer computes in less than float32: no margin covers what Keras does then."""
         if any(dtype.endswith("float16") for dtype in self.dtypes):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"model {self.reading.file.name!r} computes in half precision "
                 f"({', '.join(sorted(self.dtypes))}), which no margin covers; build it again with the "
                 "dtype policy 'float32' and give that model the same weights (set_weights)"
@@ -94,14 +94,14 @@ class Runner:
         except InputError:
             raise
         except Exception as error:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"model {name!r} cannot be run on rows of {len(table.columns)} columns: {error}"
             ) from error
         said: Form = self.reading.chain.activation or "logits"
         if dtypes == {"float64"} and form_of(network, rows, outputs, "float64", said) == said:
             return "float64"
         if form_of(network, rows, outputs, "float32", said) != said:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"model {name!r} does not compute what the chain of its layers says (a layer that "
                 "was changed, or a softmax along another axis?); build it of plain layers"
             )

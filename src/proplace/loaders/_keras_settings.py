@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,25 +66,25 @@ _HINTS = {
 }
 
 
-def activation_refusal(where: str, name: str) -> ModelNotSupported:
+def activation_refusal(where: str, name: str) -> ModelNotSupportedError:
     """Return the refusal of an activation that is not read."""
-    return ModelNotSupported(
+    return ModelNotSupportedError(
         f"{where} has the activation {name!r}; only relu is read, and linear, sigmoid or softmax "
         "in the last layer. Train the model with those"
     )
 
 
-def refusal(where: str, kind: str) -> ModelNotSupported:
+def refusal(where: str, kind: str) -> ModelNotSupportedError:
     """Return the refusal of a layer of a kind that is not read."""
     hint = _HINTS.get(kind, "Train the model with those")
-    return ModelNotSupported(f"{where} is not part of a ReLU network; {_READ}. {hint}")
+    return ModelNotSupportedError(f"{where} is not part of a ReLU network; {_READ}. {hint}")
 
 
-def joins(where: str, kind: str, branches: int) -> ModelNotSupported:
+def joins(where: str, kind: str, branches: int) -> ModelNotSupportedError:
     """Return the refusal of a layer that takes the values of several others."""
     if kind not in _JOINS:
         return refusal(where, kind)
-    return ModelNotSupported(
+    return ModelNotSupportedError(
         f"{where} joins {branches} branches; columns may be joined by Concatenate in front of the "
         "first Dense layer, behind it each layer must feed exactly the next (no skip connections). "
         "Train the model without the other branches"
@@ -107,7 +107,7 @@ class Settings:
         """Refuse settings that no builder asked for, unless they are switched off."""
         for key, value in self._values.items():
             if key not in self._seen and value is not None and value is not False:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{self._where} has the setting {key[:100]!r}, which is not known here; save "
                     "the model without it, or export it to ONNX"
                 )
@@ -165,7 +165,7 @@ class Settings:
         if value is None:
             return "float32"
         if not isinstance(value, str) or value not in _DTYPES:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self._where} computes in {str(value)[:200]!r}; quantized layers are not read. "
                 "Give the model from before that"
             )
@@ -176,8 +176,10 @@ class Settings:
             raise self._wrong(key, value)
         return value
 
-    def _wrong(self, key: str, value: Any) -> ModelNotSupported:
-        return ModelNotSupported(f"{self._where} has {key}={str(value)[:200]}, which is not read")
+    def _wrong(self, key: str, value: Any) -> ModelNotSupportedError:
+        return ModelNotSupportedError(
+            f"{self._where} has {key}={str(value)[:200]}, which is not read"
+        )
 
 
 def unwrapped(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported, SchemaError
+from proplace.core.errors import ModelNotSupportedError, SchemaError
 from proplace.core.transforms import InputMap
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._verify import probabilities_of, probe_table
@@ -55,7 +55,7 @@ def _whole(runner: Runner) -> Whole:
     try:
         schema, input_map = reading.flow.finish(reading.columns)
     except SchemaError as error:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"the inputs of model {reading.file.name!r} are no columns of a table: {error}"
         ) from None
     network = reading.chain.network("float32").behind(input_map)

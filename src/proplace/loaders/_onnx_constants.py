@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.loaders._files import check_bytes
 from proplace.loaders._onnx_ops import Call, UnknownError, apply
 
@@ -114,7 +114,7 @@ class Constants:
             return np.asarray(value, dtype=np.float32)
         if key in ("value_int", "value_ints"):
             return np.asarray(value, dtype=np.int64)
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"node {node.name!r} (Constant) holds {key!r}; only numbers are read"
         )
 
@@ -128,7 +128,9 @@ class Constants:
         except Exception as error:
             raise ModelFileError(f"{where} is damaged ({error}); export the model again") from None
         if array.dtype.kind == "c":
-            raise ModelNotSupported(f"{where} holds complex numbers; a ReLU network has real ones")
+            raise ModelNotSupportedError(
+                f"{where} holds complex numbers; a ReLU network has real ones"
+            )
         # bfloat16 and the like are types that numpy knows only by extension
         return array if array.dtype.kind in "fiubUSO" else array.astype(np.float32)
 
@@ -169,9 +171,9 @@ def attributes_of(onnx: Any, node: Any) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
-def half(what: str) -> ModelNotSupported:
+def half(what: str) -> ModelNotSupportedError:
     """Return the refusal of a graph that computes in half precision."""
-    return ModelNotSupported(
+    return ModelNotSupportedError(
         f"{what}: the graph computes in half precision, whose rounding no margin covers; "
         "export the model in float32, as torch.onnx.export(model.float(), ...) does (every weight "
         "keeps its value), and use that file"
@@ -193,7 +195,7 @@ def batch_norm_of(
     ``parts`` are the constants of the BatchNormalization: factor, shift, running mean and variance.
     """
     if attributes.get("training_mode", 0) or any(node.output[1:]):
-        raise ModelNotSupported(f"{where} is in training mode; export with model.eval()")
+        raise ModelNotSupportedError(f"{where} is in training mode; export with model.eval()")
     factor, shift, mean, variance = (part.reshape(-1).astype(np.float64) for part in parts)
     variance = variance + float(attributes.get("epsilon", 1e-5))
     if not (variance > 0.0).all():

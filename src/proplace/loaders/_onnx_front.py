@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelFileError, ModelNotSupported
+from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.core.limits import LABELS, TABLE_COLUMNS
 from proplace.loaders._flow import Flow, Mixture, Single
 from proplace.loaders._onnx_constants import attributes_of, batch_norm_of, check_cast
@@ -66,7 +66,7 @@ class Front:
             sizes = [dim.dim_value or None for dim in value.type.tensor_type.shape.dim]
             width = sizes[1] if len(sizes) == 2 else 1 if len(sizes) == 1 else None
             if width is None:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{self.path.name}: input {value.name!r} does not say how many columns it has; "
                     "export the model with inputs of shape (None, d)"
                 )
@@ -94,7 +94,7 @@ class Front:
                 return str(held[0])
             handler = _HANDLERS.get(node.op_type)
             if handler is None:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{where} is not read in front of the first layer; read are scalers, encoders, "
                     "selections and concatenations of columns. Export the model without that step "
                     "and apply it to the table beforehand"
@@ -102,7 +102,7 @@ class Front:
             outputs = handler(self, where, node, attributes_of(self.onnx, node))
             for name, columns in zip(node.output, outputs, strict=False):
                 self.tensors[name] = columns
-        raise ModelNotSupported(f"{self.path.name}: the graph has no Gemm or MatMul layer")
+        raise ModelNotSupportedError(f"{self.path.name}: the graph has no Gemm or MatMul layer")
 
     def _leads_to_linear(self, node: Any) -> bool:
         """Whether another linear map follows before anything else happens to the columns."""
@@ -119,14 +119,14 @@ class Front:
     def columns_of(self, where: str, name: str) -> Columns:
         """Columns of a tensor that depends on the table."""
         if name not in self.tensors:
-            raise ModelNotSupported(f"{where} takes a tensor that is not part of the table")
+            raise ModelNotSupportedError(f"{where} takes a tensor that is not part of the table")
         return self.tensors[name]
 
     def constant(self, where: str, name: str) -> Values:
         """Value of a tensor that does not depend on the table."""
         value = self.constants.get(name)
         if value is None:
-            raise ModelNotSupported(f"{where} needs a constant for {name!r}")
+            raise ModelNotSupportedError(f"{where} needs a constant for {name!r}")
         return np.asarray(value)
 
 
@@ -152,7 +152,7 @@ def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> li
         for user in front.consumers.get(node.output[0], [])
     )
     if attributes.get("to") not in (kinds.FLOAT, kinds.DOUBLE) and not encoded:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} cuts off decimals or makes text; only categories may be whole numbers or text"
         )
     return [front.columns_of(where, node.input[0])]
@@ -160,7 +160,7 @@ def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> li
 
 def _concat(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
     if attributes.get("axis", 1) not in (1, -1):
-        raise ModelNotSupported(f"{where} joins rows, not columns")
+        raise ModelNotSupportedError(f"{where} joins rows, not columns")
     return _join(front, where, node, attributes)
 
 
@@ -170,7 +170,7 @@ def _join(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Column
 
 def _select(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
     if node.op_type == "Gather" and attributes.get("axis", 0) not in (1, -1):
-        raise ModelNotSupported(f"{where} selects rows, not columns")
+        raise ModelNotSupportedError(f"{where} selects rows, not columns")
     columns = front.columns_of(where, node.input[0])
     places = front.constant(where, node.input[1]).reshape(-1).astype(np.int64)
     return [[columns[int(i)] for i in places]]
@@ -183,12 +183,12 @@ def _gather(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> 
     vectors = np.asarray(front.constant(where, node.input[0]), dtype=np.float64)
     columns = front.columns_of(where, node.input[1])
     if vectors.ndim != 2 or len(columns) != 1 or attributes.get("axis", 0) not in (0, -2):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} looks up several columns at once; look up one column of categories at a time, "
             "as x[:, 3].long()"
         )
     if len(vectors) > LABELS:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} has {len(vectors)} categories, more than {LABELS}; put rare ones into one "
             "category, and train the model with that"
         )
@@ -200,7 +200,7 @@ def _gather(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> 
 def _split(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
     columns = front.columns_of(where, node.input[0])
     if attributes.get("axis", 0) not in (1, -1):
-        raise ModelNotSupported(f"{where} splits rows, not columns")
+        raise ModelNotSupportedError(f"{where} splits rows, not columns")
     if len(node.input) > 1:
         sizes = front.constant(where, node.input[1]).reshape(-1).tolist()
     else:
@@ -213,7 +213,7 @@ def _split(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> l
 def _slice(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Columns]:
     parts = [front.constant(where, name).reshape(-1).tolist() for name in node.input[1:] if name]
     if len(parts) < 3 or any(len(part) != 1 for part in parts) or parts[2][0] not in (1, -1):
-        raise ModelNotSupported(f"{where} is not a slice of columns")
+        raise ModelNotSupportedError(f"{where} is not a slice of columns")
     step = parts[3][0] if len(parts) > 3 else 1
     return [front.columns_of(where, node.input[0])[parts[0][0] : parts[1][0] : step]]
 
@@ -223,7 +223,7 @@ def _sum(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> lis
         front.constant(where, node.input[1]).reshape(-1).tolist() if len(node.input) > 1 else None
     )
     if (axes or attributes.get("axes")) not in ([1], [-1]) or not attributes.get("keepdims", 1):
-        raise ModelNotSupported(f"{where} adds up more than the columns of a row")
+        raise ModelNotSupportedError(f"{where} adds up more than the columns of a row")
     columns = front.columns_of(where, node.input[0])
     return [front.flow.mix(columns, np.ones((1, len(columns))), np.zeros(1))]
 
@@ -235,7 +235,9 @@ def _arithmetic(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[
     c = _spread(where, front.constant(where, other), len(columns))
     op = node.op_type
     if (op == "Div" and not first) or (op == "Div" and 0.0 in c) or (op == "Mul" and 0.0 in c):
-        raise ModelNotSupported(f"{where} divides by a column or by zero, or multiplies by zero")
+        raise ModelNotSupportedError(
+            f"{where} divides by a column or by zero, or multiplies by zero"
+        )
     return [[column.then(*_moved(op, v, first)) for column, v in zip(columns, c, strict=True)]]
 
 
@@ -253,7 +255,7 @@ def _scaler(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> 
     offset = _spread(where, np.asarray(attributes["offset"], np.float32), len(columns))
     scale = _spread(where, np.asarray(attributes["scale"], np.float32), len(columns))
     if 0.0 in scale:
-        raise ModelNotSupported(f"{where} multiplies a column by zero; drop that column")
+        raise ModelNotSupportedError(f"{where} multiplies a column by zero; drop that column")
     return [[c.then(o, 1.0 / s) for c, o, s in zip(columns, offset, scale, strict=True)]]
 
 
@@ -264,7 +266,7 @@ def _batch_norm(front: Front, where: str, node: Any, attributes: dict[str, Any])
         _spread(where, part, len(columns)) for part in batch_norm_of(where, node, attributes, parts)
     ]
     if 0.0 in numbers[2]:
-        raise ModelNotSupported(f"{where} multiplies a column by zero; drop that column")
+        raise ModelNotSupportedError(f"{where} multiplies a column by zero; drop that column")
     return [
         [
             column.then(mean, deviation / factor).then(-shift, 1.0)
@@ -288,7 +290,7 @@ def _label_encoder(
     keys, values = _labels(attributes, "keys"), _labels(attributes, "values")
     (column,) = front.columns_of(where, node.input[0])
     if any(isinstance(value, str) for value in values) or len(keys) != len(values):
-        raise ModelNotSupported(f"{where} renames categories; encode them as numbers")
+        raise ModelNotSupportedError(f"{where} renames categories; encode them as numbers")
     order = sorted(range(len(keys)), key=lambda i: float(values[i]))
     codes = [float(values[i]) for i in order]
     if codes == [float(i) for i in range(len(codes))]:
@@ -310,7 +312,7 @@ def _imputer(front: Front, where: str, node: Any, attributes: dict[str, Any]) ->
     columns = front.columns_of(where, node.input[0])
     replaced = attributes.get("replaced_value_float", attributes.get("replaced_value_int64", 0.0))
     if not (isinstance(replaced, float) and np.isnan(replaced)):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} takes {replaced!r} for a missing cell; replace it by an empty cell in the "
             "table and fit the imputer with missing_values=nan"
         )

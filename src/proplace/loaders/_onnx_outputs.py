@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._onnx_ops import Named
 from proplace.loaders._verify import allowance, probabilities_of, probe_rows
 
@@ -167,8 +167,8 @@ def _rising(labels: list[Any]) -> bool:
     return all(a < b for a, b in itertools.pairwise(labels))
 
 
-def _refused(path: Path, name: str, why: str) -> ModelNotSupported:
-    return ModelNotSupported(
+def _refused(path: Path, name: str, why: str) -> ModelNotSupportedError:
+    return ModelNotSupportedError(
         f"{path.name}: output {name!r} {why} (another threshold, classes in another order, a "
         "rescaled probability?); export the model with its logits or plain probabilities as output"
     )
@@ -189,7 +189,7 @@ def compare(path: Path, model: Any, network: Network, outputs: list[Output]) -> 
     logits, error = network.logits(rows), allowance(network, rows, "float32")
     for output, value in zip(outputs, values, strict=True):
         if not output.agrees(value, logits, error):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{path.name}: output {output.name!r}, run by onnxruntime, differs from the "
                 "network that was read; export the model again, with plain layers"
             )

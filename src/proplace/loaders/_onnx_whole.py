@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._onnx_constants import Constants
 from proplace.loaders._onnx_front import Front
 from proplace.loaders._onnx_outputs import needed, run_in_batches
@@ -49,7 +49,7 @@ def whole_onnx(path: Path) -> Whole:
     with unreadable(path):
         try:
             front = Front(onnx, model, path, Constants(onnx, model, path))
-        except ModelNotSupported as refusal:
+        except ModelNotSupportedError as refusal:
             return whole_network(_plain(onnx, model, path, refusal))
         reader = Reader(onnx, model, path, (front.start, len(front.columns)))
         trained = reader.network()
@@ -57,7 +57,7 @@ def whole_onnx(path: Path) -> Whole:
         # What the reader found in front of the first layer acts behind the columns.
         own = trained.input_map
         if own:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{path.name}: the graph rescales its columns once more in front of the first layer"
             )
         network = trained.behind(input_map)
@@ -68,12 +68,12 @@ def whole_onnx(path: Path) -> Whole:
     return Whole(network, schema, labels, predict, columns, named, probabilities)
 
 
-def _plain(onnx: Any, model: Any, path: Path, refusal: ModelNotSupported) -> Network:
+def _plain(onnx: Any, model: Any, path: Path, refusal: ModelNotSupportedError) -> Network:
     """Read a chain of plain layers; what cannot be read in front of them was refused already."""
     reader = Reader(onnx, model, path)
     try:
         return reader.network()
-    except ModelNotSupported:
+    except ModelNotSupportedError:
         if reader.chain.at_input:
             raise refusal from None
         raise
@@ -125,7 +125,7 @@ def _referee(
     ours = network.predict(rows)
     known = np.array(reader.labels or range(network.classes), dtype=object)
     if (np.asarray(said, dtype=object) != known[ours])[clear].any():
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{path.name}: run by onnxruntime, the graph differs from what was read of it; export "
             "the model again, with plain layers"
         )

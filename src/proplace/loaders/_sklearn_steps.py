@@ -24,7 +24,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._flow import Mixture, Single
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def apply(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
         if isinstance(step, kind):
             check_fitted(named(path, step), step)
             return function(flow, path, step, columns)
-    raise ModelNotSupported(
+    raise ModelNotSupportedError(
         f"{named(path, step)} stands in front of the classifier and is not read. {_NEXT}"
     )
 
@@ -61,7 +61,7 @@ def check_fitted(where: str, estimator: Any) -> None:
     try:
         check_is_fitted(estimator)
     except NotFittedError:
-        raise ModelNotSupported(f"{where} is not fitted; call fit() first") from None
+        raise ModelNotSupportedError(f"{where} is not fitted; call fit() first") from None
     except TypeError:  # not an estimator at all; refused by its class
         return
 
@@ -112,7 +112,7 @@ def _feature_union(flow: Flow, path: str, step: Any, columns: Columns) -> Column
 
 def _scaler(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
     if getattr(step, "clip", False):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{named(path, step)} has clip=True, which is not an affine map; fit it with clip=False"
         )
     count = len(columns)
@@ -166,7 +166,7 @@ def _ordinal(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
     if getattr(step, "infrequent_categories_", None) and any(
         group is not None for group in step.infrequent_categories_
     ):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{named(path, step)} groups infrequent categories; fit it without min_frequency and "
             "max_categories"
         )
@@ -178,19 +178,19 @@ def _ordinal(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
 
 def _imputer(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
     if step.add_indicator:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{named(path, step)} has add_indicator=True; whether a cell is missing is nothing a "
             "person can change. Fit it with add_indicator=False"
         )
     if not pd.isna(step.missing_values):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{named(path, step)} takes {step.missing_values!r} for a missing cell; replace it by an "
             "empty cell in the table and fit with missing_values=nan"
         )
     out: Columns = []
     for column, value in zip(columns, step.statistics_, strict=True):
         if isinstance(value, float) and np.isnan(value):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{named(path, step)} saw a column without any value; drop that column and fit again"
             )
         flow.fill(named(path, step), column, value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.core.limits import LABELS
 from proplace.loaders._chain import Activation, Chain
 from proplace.loaders._flow import Flow, Flowing, Mixture, Single
@@ -119,7 +119,7 @@ class Graph:
             if not self.chain.at_input:
                 self.branches(f"the output of {self.name}")
         else:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self.name} cannot be run as a classifier: its forward gives several values, or "
                 "fixed ones; it must take one tensor of rows and return one tensor of logits or "
                 "probabilities"
@@ -131,7 +131,7 @@ class Graph:
         nn, where = self.torch.nn, where_of(path, leaf)
         activation = activation_of(nn, leaf)
         if others or not isinstance(value, Followed):
-            raise ModelNotSupported(f"{where} takes more than the rows; give it those alone")
+            raise ModelNotSupportedError(f"{where} takes more than the rows; give it those alone")
         handlers: list[tuple[type, Callable[[], Any]]] = [
             (nn.Linear, lambda: self.linear(where, *parameters_of(path, leaf), value)),
             (nn.BatchNorm1d, lambda: self._batch_norm(where, leaf, value)),
@@ -157,7 +157,7 @@ class Graph:
                 self.branches(where)
             self.plain_row(where, value)
             if columns.size != W.shape[1]:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{where} takes {W.shape[1]} inputs, but a row has {columns.size} columns there"
                 )
             self.columns = columns.tolist()
@@ -181,13 +181,13 @@ class Graph:
     def categories(self, where: str, value: Any, weights: Array) -> Rows:
         """Take each column for a category whose labels 0, 1, ... stand for rows of ``weights``."""
         if not isinstance(value, (Rows, Codes)):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} stands behind the first Linear layer; categories are read only in front "
                 "of it, from columns of the table"
             )
         labels, size = weights.shape
         if labels > LABELS:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} has {labels} categories, more than {LABELS}; put rare ones into one "
                 "category, and train the model with that"
             )
@@ -208,7 +208,7 @@ class Graph:
         """Take the activation of the outputs."""
         shape = self._shape_behind(where, value)
         if activation != "sigmoid" and dim not in (1, -1, None):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"the forward of {self.name} takes the softmax over dim={dim}, so that rows depend "
                 "on each other; take it over dim=1"
             )
@@ -256,7 +256,7 @@ class Graph:
         if isinstance(value, Trained):
             self.parameter(value)
         if isinstance(value, Codes):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} takes a column that was cut to whole numbers; that is read only for an "
                 "Embedding or F.one_hot. Round the column in the table and leave the cast out"
             )
@@ -266,7 +266,7 @@ class Graph:
     def plain_row(self, where: str, value: Any) -> None:
         """Raise unless a row is a plain list of numbers."""
         if value.entries.ndim != 1:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} takes rows of shape {value.entries.shape}, not plain lists of numbers; "
                 "bring them into shape (n, d) first, with x.flatten(1) or x.unsqueeze(1)"
             )
@@ -275,7 +275,7 @@ class Graph:
 
     def parameter(self, value: Trained) -> NoReturn:
         """Refuse a parameter that belongs to no layer."""
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"parameter {value.name!r} belongs to no Linear layer, or is used outside of it; trained "
             "numbers are read where Linear layers use them. Make it part of a Linear layer, or a "
             "buffer (register_buffer) if it is fixed"
@@ -283,7 +283,7 @@ class Graph:
 
     def branches(self, where: str) -> NoReturn:
         """Refuse a value that goes two ways behind the first layer."""
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"the forward of {self.name} does not equal the chain of its Linear layers with a ReLU "
             f"between them: {where} stands where two ways meet behind the first layer (a skip "
             "connection or branches), which is read from no other format either. Train the model "
@@ -300,8 +300,8 @@ class Graph:
             if len(call.held) > 1:
                 self.branches(call.where)
             hint = RELU_INSTEAD if call.title in _ACTIVATIONS else _BEHIND
-            raise ModelNotSupported(f"{call.where} is not part of a ReLU network; {hint}")
-        raise ModelNotSupported(
+            raise ModelNotSupportedError(f"{call.where} is not part of a ReLU network; {hint}")
+        raise ModelNotSupportedError(
             f"{call.where} stands in front of the first Linear layer and is not read; {_IN_FRONT}"
         )
 

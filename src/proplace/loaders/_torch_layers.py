@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +72,7 @@ def check_leaf(nn: Any, path: str, leaf: Any) -> None:
         return
     if isinstance(leaf, (nn.ReLU, *skipped(nn))) or activation_of(nn, leaf) is not None:
         return
-    raise ModelNotSupported(f"{where} is not part of a ReLU network; {_hint(nn, leaf)}")
+    raise ModelNotSupportedError(f"{where} is not part of a ReLU network; {_hint(nn, leaf)}")
 
 
 def _hint(nn: Any, leaf: Any) -> str:
@@ -86,10 +86,10 @@ def _hint(nn: Any, leaf: Any) -> str:
 
 def _check_linear(nn: Any, where: str, leaf: Any) -> None:
     if nn.parameter.is_lazy(leaf.weight) or leaf.weight.is_meta:
-        raise ModelNotSupported(f"{where} has no weights yet; run or load the module first")
+        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
     others = [name for name, _ in leaf.named_parameters() if name not in ("weight", "bias")]
     if others:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} computes its weights from {', '.join(others)}; bake them in first with "
             f"torch.nn.utils.{_baking(leaf, others)}"
         )
@@ -106,14 +106,14 @@ def _baking(leaf: Any, others: list[str]) -> str:
 
 def _check_batch_norm(nn: Any, where: str, leaf: Any) -> None:
     if leaf.running_mean is None or leaf.running_var is None:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} has no running statistics, so what it does to a row depends on the other rows "
             "of the batch; train it with track_running_stats=True, the default"
         )
     if nn.parameter.is_lazy(leaf.running_mean) or leaf.running_mean.is_meta:
-        raise ModelNotSupported(f"{where} has no weights yet; run or load the module first")
+        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
     if leaf.training:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} is in training mode, in which it normalises each batch by itself; call "
             "module.eval() first, as for the use of the model"
         )
@@ -121,9 +121,9 @@ def _check_batch_norm(nn: Any, where: str, leaf: Any) -> None:
 
 def _check_embedding(where: str, leaf: Any) -> None:
     if leaf.weight.is_meta:
-        raise ModelNotSupported(f"{where} has no weights yet; run or load the module first")
+        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
     if leaf.max_norm is not None:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} has max_norm={leaf.max_norm}, which rescales its weights while it runs; run it "
             "once on every category, so that all are rescaled, then set its max_norm to None"
         )
@@ -146,7 +146,7 @@ def precision_of(torch: Any, name: str, tensors: Iterable[Any]) -> Precision:
     kinds = {str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point}
     if kinds <= {"float32", "float64"}:
         return "float64" if kinds == {"float64"} else "float32"
-    raise ModelNotSupported(
+    raise ModelNotSupportedError(
         f"the weights of {name} are {', '.join(sorted(kinds))}; margins cover the rounding of float32 "
         "and float64 models only. Read module.float() (every weight keeps its value), and use the model "
         "in float32, too"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._flow import Mixture
 from proplace.loaders._torch_layers import numpy_of
 from proplace.loaders._torch_places import joined, rearranged
@@ -55,7 +55,7 @@ def _dropout(graph: Graph, call: Call) -> Any:
     bound = inspect.signature(call.node.target).bind(*call.args, **call.kwargs)
     bound.apply_defaults()
     if bound.arguments["training"] and bound.arguments["p"]:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{call.where} drops neurons at random in use, too; give it training=self.training"
         )
     return call.held[0]
@@ -73,7 +73,7 @@ def _linear(graph: Graph, call: Call) -> Any:
     value = call.argument(0, "input")
     weight, bias = call.argument(1, "weight"), call.argument(2, "bias")
     if not isinstance(weight, Trained) or not isinstance(bias, (Trained, type(None))):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{call.where} takes weights that are computed or fixed; use nn.Linear layers"
         )
     where = f"layer {weight.name!r} (F.linear)"
@@ -83,7 +83,7 @@ def _linear(graph: Graph, call: Call) -> Any:
 def _one_hot(graph: Graph, call: Call) -> Any:
     count = call.argument(1, "num_classes", -1)
     if not isinstance(count, int) or count < 1:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{call.where} counts the categories of the rows at hand; give it num_classes"
         )
     return graph.categories(call.where, call.argument(0, "tensor"), np.eye(count))
@@ -108,7 +108,7 @@ def _cast(graph: Graph, call: Call) -> Any:
             graph.numbers(call.where, value)
         return value
     if dtype.is_floating_point:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{call.where} makes the numbers {str(dtype).removeprefix('torch.')}; margins cover the "
             "rounding of float32 and float64 models only. Leave the cast out"
         )
@@ -192,7 +192,7 @@ def _with_fixed(graph: Graph, where: str, sign: str, value: Any, fixed: Any) -> 
     """Take ``value sign fixed``."""
     numbers = _fixed(graph, where, fixed, value)
     if sign == "/" and (numbers == 0.0).any():
-        raise ModelNotSupported(f"{where} divides by zero; drop that column")
+        raise ModelNotSupportedError(f"{where} divides by zero; drop that column")
     if isinstance(value, Neurons):
         one, zero = np.asarray(1.0), np.asarray(0.0)
         steps = {"+": (one, numbers), "-": (one, -numbers), "*": (numbers, zero)}
@@ -228,7 +228,7 @@ def _of_two(graph: Graph, call: Call, sign: str, first: Any, second: Any) -> Any
     if sign not in "+-":
         _not_affine(call.where)
     if left.ndim != right.ndim:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{call.where} takes rows of shapes {left.shape} and {right.shape}; give both the same"
         )
     sides = (left, right)
@@ -250,7 +250,7 @@ def _not_spread(where: str, shape: tuple[int, ...], *sides: npt.NDArray[np.objec
 
 
 def _not_affine(where: str) -> NoReturn:
-    raise ModelNotSupported(
+    raise ModelNotSupportedError(
         f"{where} multiplies or divides columns by columns, which is no affine map; compute that "
         "column in the table and give the module the result"
     )
@@ -268,7 +268,7 @@ def _fixed(graph: Graph, where: str, fixed: Any, value: Any) -> Array:
     except ValueError:
         fits = False
     if not fits:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} takes fixed numbers of shape {numbers.shape} for rows of shape {shape}, or "
             "numbers that are not finite; give one finite number for each column"
         )

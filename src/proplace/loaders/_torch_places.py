@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._torch_values import BATCH, Neurons, Trained, entries
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def placed(graph: Graph, where: str, held: list[Any], function: Callable[[list[A
     try:
         out = function(tensors)
     except Exception as error:
-        raise ModelNotSupported(f"{where} cannot be run: {error}") from error
+        raise ModelNotSupportedError(f"{where} cannot be run: {error}") from error
     if not isinstance(out, (tuple, list)):
         return _collected(graph, where, held, out.numpy())
     if isinstance(held[0], Neurons):
@@ -68,7 +68,7 @@ def _collected(graph: Graph, where: str, held: list[Any], ids: Any) -> Any:
     places = ids[0] if ids.ndim else ids
     own = total * np.arange(BATCH).reshape(-1, *[1] * places.ndim) + places
     if ids.shape != own.shape or not np.array_equal(ids, own) or (places >= total).any():
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} mixes rows; every row must keep its place in the first dimension"
         )
     chosen = places.reshape(-1)

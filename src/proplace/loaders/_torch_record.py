@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._torch_layers import numpy_of, skipped
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Recording:
         except Exception as error:
             raise NotRecorded(str(error).partition("\n")[0]) from error
         if tracer.reduced:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"the forward of {type(module).__name__} computes under autocast, in less than "
                 "float32; margins cover the rounding of float32 and float64 models only. Leave "
                 "autocast out of forward, and use it around the training alone"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.loaders._chain import Chain
 from proplace.loaders._torch_layers import activation_of, check_leaf, numpy_of, where_of
 
@@ -21,7 +21,7 @@ def registered(nn: Any, module: Any, reason: str) -> tuple[Chain, int]:
     for path, leaf in leaves:
         check_leaf(nn, path, leaf)
         if isinstance(leaf, (nn.BatchNorm1d, nn.Embedding)):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where_of(path, leaf)} is read only where torch.fx can record forward, and here it "
                 f"cannot ({reason}). Write forward for one tensor of rows, without an if or assert "
                 "about them"
@@ -56,7 +56,7 @@ def _check_parameters(module: Any, leaves: list[Any]) -> None:
     known = {id(p) for leaf in leaves for p in leaf.parameters()}
     for name, parameter in module.named_parameters():
         if id(parameter) not in known:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"parameter {name!r} belongs to no Linear layer; only weights and biases of Linear "
                 "layers are read"
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from proplace.loaders._flow import Flowing
 
 
-class Spread(ModelNotSupported):
+class Spread(ModelNotSupportedError):
     """One column stands against several numbers: perhaps the rows have more columns."""
 
 

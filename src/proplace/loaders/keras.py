@@ -11,7 +11,7 @@ import pandas as pd
 from proplace.core.errors import (
     MissingExtra,
     ModelFileError,
-    ModelNotSupported,
+    ModelNotSupportedError,
     ProplaceError,
     require,
 )
@@ -77,7 +77,7 @@ def model_runner(model: object) -> Runner:
     """Read a model in memory, and make it ready to run."""
     keras = _require_keras("reading a Keras model")
     if not isinstance(model, keras.Model):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"from_keras takes a Keras 3 model, not {type(model).__name__}; models of the old "
             "tf.keras must be saved as .keras and loaded with keras 3"
         )
@@ -107,14 +107,14 @@ def _plain(runner: Runner) -> Network:
     reading = runner.reading
     runner.check_precision()
     if len(reading.ports) != 1:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"model {reading.file.name!r} has {len(reading.ports)} inputs and 1 outputs; a network "
             "takes rows of numbers, one input. Read the model whole with Model.of(model), or give "
             "the model itself where a network is asked for"
         )
     input_map = reading.flow.numbers(reading.columns, reading.all_titles)
     if reading.ports[0].dtype in WHOLE:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"model {reading.file.name!r} takes whole numbers ({reading.ports[0].dtype}), which rows "
             "of a network need not be; declare its input with dtype='float32', or read it whole with "
             "Model.of(model)"

@@ -18,7 +18,7 @@ from proplace.certification import thresholds
 from proplace.core.errors import (
     InputError,
     ModelMismatchError,
-    ModelNotSupported,
+    ModelNotSupportedError,
     OptionError,
     SchemaError,
     TargetError,
@@ -424,7 +424,7 @@ class Model:
                 value={self.classes[threshold.number]: threshold.p},
             )
         if self._original is not None and self._probabilities is None and threshold.logit:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self.origin.name} gives labels and no probabilities, which a cut-off needs; export "
                 "it with its probabilities, or give the pipeline or module itself",
                 name="cutoff",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupported, ProplaceError, require
+from proplace.core.errors import ModelFileError, ModelNotSupportedError, ProplaceError, require
 from proplace.loaders._chain import Activation, Chain, per_column
 from proplace.loaders._files import read_bytes
 from proplace.loaders._onnx_constants import (
@@ -205,7 +205,7 @@ class Reader:
     def _check_outputs(self, network: Network) -> None:
         """Refuse a graph whose outputs say something else than the logits."""
         if network.outputs > limits.CLASSES:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self.path.name}: the network has {network.outputs:,} outputs; models of at most "
                 f"{limits.CLASSES:,} classes are read"
             )
@@ -221,7 +221,7 @@ class Reader:
         for value in self.graph.output:
             result = known.get(value.name)
             if result is None:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{self.path.name}: output {value.name!r} cannot be worked out from the logits "
                     "of the network; export the model with its logits or probabilities as output"
                 )
@@ -232,7 +232,7 @@ class Reader:
         self.labels = named[0].labels if named else []
         for other in named[1:]:
             if other.labels != self.labels:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{self.path.name}: outputs {named[0].name!r} and {other.name!r} name the "
                     f"classes in two ways ({str(self.labels)[:100]}, {str(other.labels)[:100]}); "
                     "export the model again"
@@ -257,7 +257,7 @@ class Reader:
         inputs = [value for value in self.graph.input if value.name not in constants]
         if len(inputs) != 1:
             names = ", ".join(repr(value.name) for value in inputs)
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self.path.name}: the graph has {len(inputs)} inputs ({names}); read it whole with "
                 "Model.of(path), or export it with one input that holds all columns"
             )
@@ -265,7 +265,7 @@ class Reader:
         if kind.HasField("shape"):
             sizes = [dim.dim_value or None for dim in kind.shape.dim]
             if len(sizes) != 2:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{self.path.name}: input {inputs[0].name!r} has {len(sizes)} dimensions; it "
                     "must take rows, shape (n, d)"
                 )
@@ -292,7 +292,7 @@ class Reader:
         if branches and not (len(ahead) == 1 and at_logits and ahead[0].op_type in _FINAL):
             users = ", ".join(_where(node) for node in nodes)
             also = " and is an output of the graph" if tensor in self.outputs else ""
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self.path.name}: tensor {tensor!r} goes to {users}{also}; only graphs in which "
                 "each layer feeds exactly the next are read (no skip connections). Export a model "
                 "without branches"
@@ -305,7 +305,7 @@ class Reader:
         while stack:
             node = stack.pop()
             if node.op_type not in KNOWN:
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"{self.path.name}: {final} is followed by {_where(node)}; it is read only as "
                     "the end of a network. Hidden layers need Relu"
                 )
@@ -350,7 +350,7 @@ class Reader:
     def _gemm(self, where: str, node: Any, attributes: dict[str, Any], tensor: str) -> None:
         weights = self._numbers(node.input[1])
         if node.input[0] != tensor or weights is None or attributes.get("transA", 0):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} does not multiply rows by constant weights (A must be the rows, B the "
                 "weights, transA 0); export the layer as Linear"
             )
@@ -366,7 +366,7 @@ class Reader:
         left = node.input[0] != tensor
         weights = self._constant(where, node.input[0 if left else 1])
         if left != self.columns:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} multiplies across the rows, not along their columns; export the layer as "
                 "Linear (rows times constant weights)"
             )
@@ -374,7 +374,9 @@ class Reader:
 
     def _layer(self, where: str, W: Array, stored: Values) -> None:
         if W.ndim != 2:
-            raise ModelNotSupported(f"{where} has weights of shape {W.shape}; it needs a matrix")
+            raise ModelNotSupportedError(
+                f"{where} has weights of shape {W.shape}; it needs a matrix"
+            )
         if stored.dtype == np.float16:
             raise half(f"{where} has float16 weights")
         self.chain.linear(where, W, None)
@@ -384,7 +386,7 @@ class Reader:
         op = node.op_type
         first = node.input[0] == tensor
         if len(set(node.input)) != 2:
-            raise ModelNotSupported(f"{where} combines the rows with themselves")
+            raise ModelNotSupportedError(f"{where} combines the rows with themselves")
         c = self._columns_of(where, self._constant(where, node.input[1 if first else 0]))
         if self.chain.at_linear and (op == "Add" or (op == "Sub" and first)):
             self.chain.add_bias(where, c if op == "Add" else -c)
@@ -399,7 +401,7 @@ class Reader:
         elif first and np.all(c != 0.0):
             self.chain.scale(where, 1.0 / c, None)
         else:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} divides by the rows or by zero; only a division by constants is read"
             )
 
@@ -412,7 +414,9 @@ class Reader:
 
     def _rows_only(self, where: str) -> None:
         if self.columns:
-            raise ModelNotSupported(f"{where} acts on transposed rows; export it without Transpose")
+            raise ModelNotSupportedError(
+                f"{where} acts on transposed rows; export it without Transpose"
+            )
 
     def _scaler(self, where: str, attributes: dict[str, Any]) -> None:
         self._rows_only(where)
@@ -428,7 +432,7 @@ class Reader:
         intercepts = _float32(attributes.get("intercepts", []))
         rows = intercepts.size or (coefficients.size // self.inputs if self.inputs else len(labels))
         if transform not in ("NONE", "LOGISTIC", "SOFTMAX") or len(labels) < 2:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} has {len(labels)} classes and post_transform {transform!r}; it is read "
                 "with two classes or more, and NONE, LOGISTIC or SOFTMAX"
             )
@@ -453,7 +457,7 @@ class Reader:
         elif rows == 2:
             self._two_opposite(where)
         elif rows > 2:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} was fitted one-vs-rest, so its probabilities are not a softmax; fit a "
                 "multinomial model"
             )
@@ -462,7 +466,7 @@ class Reader:
         axis = attributes.get("axis", 1)
         along = (0, -2) if self.columns else (1, -1)
         if node.op_type != "Sigmoid" and (self.flat or axis not in along):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} runs along axis {axis}, not over the classes of a row; export it with "
                 "axis 1"
             )
@@ -476,7 +480,7 @@ class Reader:
         """Two classes as exported by skl2onnx: scores (-z, z), each through a sigmoid."""
         self.halved = True
         if not self.chain.one_logit():
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} gives two outputs with a sigmoid each: a model of two labels, not of "
                 "two classes. Use softmax, or one output"
             )
@@ -491,7 +495,9 @@ class Reader:
             given = len(node.input) > 2 and node.input[2]
             training = self._numbers(node.input[2]) if given else np.asarray(False)
             if training is None or bool(training.any()):
-                raise ModelNotSupported(f"{where} is in training mode; export with model.eval()")
+                raise ModelNotSupportedError(
+                    f"{where} is in training mode; export with model.eval()"
+                )
         elif op == "Cast":
             self._cast(where, int(attributes["to"]))
         elif op == "Transpose":
@@ -513,7 +519,9 @@ class Reader:
         name = self.onnx.TensorProto.DataType.Name(to)
         check_cast(self.onnx, where, to)
         if name not in _FLOATS:
-            raise ModelNotSupported(f"{where} rounds the values; only casts to floats are read")
+            raise ModelNotSupportedError(
+                f"{where} rounds the values; only casts to floats are read"
+            )
 
     def _squeeze(self, where: str, axes: Any) -> None:
         if not (self.chain.at_linear and self.chain.width == 1) or self.columns or self.flat:
@@ -545,8 +553,8 @@ class Reader:
         if not (keeps_rows and keeps_columns):
             raise self._reshapes(where)
 
-    def _reshapes(self, where: str) -> ModelNotSupported:
-        return ModelNotSupported(
+    def _reshapes(self, where: str) -> ModelNotSupportedError:
+        return ModelNotSupportedError(
             f"{where} changes the shape of the rows; only reshapes that keep (n, d) are read"
         )
 
@@ -560,7 +568,7 @@ class Reader:
     def _constant(self, where: str, name: str) -> Values:
         value = self._numbers(name)
         if value is None:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} combines two values that both depend on the input ({name!r}); only "
                 "constant weights are read (no skip connections, no products of inputs)"
             )
@@ -575,7 +583,7 @@ class Reader:
         width = self._width()
         misfit = array.ndim == 1 and width is not None and len(array) != width
         if across or misfit or array.ndim > 1:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where} has a constant of shape {value.shape}; it must be one number, or one for "
                 f"each of the {width} columns"
             )
@@ -608,8 +616,8 @@ def _where(node: Any) -> str:
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
-def _unsupported(where: str) -> ModelNotSupported:
-    return ModelNotSupported(
+def _unsupported(where: str) -> ModelNotSupportedError:
+    return ModelNotSupportedError(
         f"{where} is not part of a ReLU network; only Gemm, MatMul, Add, Relu, BatchNormalization, "
         "scaling by constants in front, and a last Sigmoid or Softmax are read. Train the model with "
         "those"

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
-from proplace.core.errors import ModelNotSupported
+from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.loaders._flow import Flow
 from proplace.loaders._sklearn_steps import apply, check_fitted, inside, named
@@ -88,7 +88,7 @@ class _Pipeline:
         front, self.where, self.classifier = _steps(self.source)
         self.layers = _layers(self.where, self.classifier)
         if len(self.classifier.classes_) < 2:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{self.where} was fitted on rows of a single class; it needs two"
             )
         for path, step in front:
@@ -141,7 +141,7 @@ class _Pipeline:
         for candidate in candidates:
             if _agrees(candidate, X, P):
                 return candidate
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"predict_proba of {self.where} is not the sigmoid or softmax of its layers' outputs "
             "(one-vs-rest probabilities, or a subclass that changes them); fit a plain "
             "LogisticRegression or MLPClassifier"
@@ -167,7 +167,7 @@ def _steps(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
             if not (step is None or (isinstance(step, str) and step == "passthrough"))
         ]
         if not steps:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 "the pipeline has no step but 'passthrough'; it needs a classifier"
             )
         front += [(inside(path, name), step) for name, step in steps[:-1]]
@@ -183,7 +183,7 @@ def _layers(where: str, classifier: Any) -> list[tuple[Any, Any]]:
         return _mlp(where, classifier)
     if isinstance(classifier, LogisticRegression):
         return _logistic(where, classifier)
-    raise ModelNotSupported(
+    raise ModelNotSupportedError(
         f"{where} is not a classifier that can be read as a network. Only MLPClassifier and "
         "LogisticRegression are read"
     )
@@ -191,12 +191,12 @@ def _layers(where: str, classifier: Any) -> list[tuple[Any, Any]]:
 
 def _mlp(where: str, model: Any) -> list[tuple[Any, Any]]:
     if model.activation != "relu" and len(model.coefs_) > 1:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} has activation={model.activation!r}; only networks with activation='relu' "
             "are read. Train it again with that"
         )
     if model.out_activation_ == "logistic" and model.n_outputs_ > 1:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} has {model.n_outputs_} independent labels; train one model for each label"
         )
     return [(W.T, b) for W, b in zip(model.coefs_, model.intercepts_, strict=True)]
@@ -206,7 +206,7 @@ def _logistic(where: str, model: Any) -> list[tuple[Any, Any]]:
     if len(model.classes_) > 2 and (
         getattr(model, "multi_class", "auto") == "ovr" or model.solver == "liblinear"
     ):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{where} was fitted one-vs-rest, so its probabilities are not a softmax; fit it with "
             "the solver 'lbfgs' (multinomial)"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import InputError, ModelNotSupported, require
+from proplace.core.errors import InputError, ModelNotSupportedError, require
 from proplace.loaders._chain import multi_label
 from proplace.loaders._flow import Flow
 from proplace.loaders._torch_graph import Graph, inside, needed_nodes
@@ -168,10 +168,10 @@ class _Reading:
         name = type(self.source.module).__name__
         try:
             outputs, arithmetic = self._outputs(rows)
-        except ModelNotSupported:
+        except ModelNotSupportedError:
             raise
         except Exception as error:
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{name} cannot be run on rows of shape (n, {self.source.width}): {error}. Its "
                 "forward must take one tensor of rows and return one tensor"
             ) from error
@@ -180,7 +180,7 @@ class _Reading:
             raise multi_label(name, network.outputs)
         recorded = self.recording is not None
         if form is None or (recorded and form != (self.activation or "logits")):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"the forward of {name} does not equal the chain of its Linear layers with a ReLU "
                 "between them (a hook, a skip connection, another activation, a transform of the "
                 "input?). Write it as nn.Sequential of the layers that are read, and train that"
@@ -200,7 +200,7 @@ class _Reading:
                 return source.run(rows), own
         outputs = source.run(rows)
         if not same(outputs, self.recording.run(self.recording.as_used, rows, source.dtype)):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"the forward of {type(source.module).__name__} does something else than what "
                 "torch.fx recorded of it (does it ask for types, or change while it runs?). Write "
                 "it as nn.Sequential of the layers that are read"
@@ -248,12 +248,12 @@ def _unwrapped(torch: Any, module: Any) -> Any:
 def _check_module(torch: Any, module: Any) -> None:
     nn = torch.nn
     if isinstance(module, torch.jit.ScriptModule):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             "the module is TorchScript, whose layers cannot be told apart; give the nn.Module it "
             "was made from, or export it to ONNX"
         )
     if not isinstance(module, nn.Module):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; load the "
             "weights of a state dict into their module (module.load_state_dict) and give that"
         )
@@ -261,11 +261,11 @@ def _check_module(torch: Any, module: Any) -> None:
         if isinstance(leaf, (nn.Linear, nn.modules.batchnorm._NormBase)) and any(
             nn.parameter.is_lazy(p) or p.is_meta for p in leaf.parameters()
         ):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where_of(path, leaf)} has no weights yet; run or load the module first"
             )
         if isinstance(leaf, nn.Linear) and not leaf.weight.is_floating_point():
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"{where_of(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
                 "real ones"
             )
@@ -276,7 +276,7 @@ def _check_module(torch: Any, module: Any) -> None:
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) > 1:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"the forward of {type(module).__name__} takes {', '.join(required)}; wrap it in a "
             "module whose forward takes one tensor of rows and hands on its columns, such as "
             "self.module(x[:, :3], x[:, 3:].long())"
@@ -301,13 +301,13 @@ def _recorded(torch: Any, module: Any, recording: Recording) -> _Reading:
     if recording.problem(width + 1, dtype) is None:
         wider = Graph(torch, recording.exact, name, width + 1)
         if repr(wider.columns) != repr(graph.columns):
-            raise ModelNotSupported(
+            raise ModelNotSupportedError(
                 f"the forward of {name} counts columns from the end of a row but runs on rows of "
                 "any length; count them from the front, as in x[:, 5] for x[:, -1]"
             )
     used = graph.flow.used(graph.columns)
     if not dtype.is_floating_point and any(graph.flow.sources[n].labels is None for n in used):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"the forward of {name} takes rows of whole numbers, with numbers beside categories; "
             "let it take rows of decimals and cut the categories itself, as in x[:, 0].long()"
         )
@@ -325,10 +325,10 @@ def _graph(torch: Any, module: Any, recording: Recording) -> tuple[Graph, Any]:
             return Graph(torch, recording.exact, name, width), dtype
         except Spread as error:
             spread = spread or error
-        except ModelNotSupported as error:
+        except ModelNotSupportedError as error:
             if name in str(error) or is_plain(torch.nn, module):
                 raise
-            raise ModelNotSupported(f"in the forward of {name}, {error}") from None
+            raise ModelNotSupportedError(f"in the forward of {name}, {error}") from None
     if spread is not None:
         raise spread
     raise NotRecorded(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported, require
+from proplace.core.errors import ModelNotSupportedError, require
 from proplace.loaders.keras import from_keras, trained_keras
 from proplace.retrain.projection import Projection
 from proplace.retrain.reading import Reading
@@ -113,7 +113,7 @@ class KerasParameters:
             own = [v for v in layer.trainable_variables if id(v) not in known]
             norm = isinstance(layer, self._keras.layers.BatchNormalization) and layer.trainable
             if norm or (own and not hasattr(layer, "layers")):
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"layer {layer.name!r} ({type(layer).__name__}) is trained, and is no part of the "
                     "box; freeze it (layer.trainable = False), then compile and train the model",
                     name=layer.name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import InputError, ModelNotSupported
+from proplace.core.errors import InputError, ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.loaders.model import Model
 
@@ -29,7 +29,7 @@ def with_last_layer(source: object, network: Network, threshold: Threshold | Non
 
     Raises
     ------
-    ModelNotSupported
+    ModelNotSupportedError
         The model cannot store such a layer: it shares the parameter, or has a batch norm.
     InputError
         The model would round the layer.
@@ -41,7 +41,7 @@ def with_last_layer(source: object, network: Network, threshold: Threshold | Non
         twin = copy.deepcopy(source)
     parameters = _parameters(twin)
     if not all(layer.columns is None and not layer.steps for layer in parameters.layers):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             "the model has a batch norm (or other fixed numbers) behind its first layer, and the "
             "repaired layer is that with it folded in; fold it into the layers of the model first "
             "(torch.nn.utils.fusion.fuse_linear_bn_eval, or build the model without it), or use "
@@ -86,7 +86,7 @@ def _write(
     if np.array_equal(after, before):
         return
     if any(name in (layer.weight, layer.bias) for layer in parameters.layers[:-1]):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             f"{name} is shared by several layers of the model, and the repair changes the last one "
             "alone; give the last layer a parameter of its own",
             name=name,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.core.errors import DeltaError, ModelNotSupported
+from proplace.core.errors import DeltaError, ModelNotSupportedError
 from proplace.core.shifts import Shifts, outside
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.cutoffs import Threshold
@@ -50,7 +50,7 @@ class Reading:
 
         try:
             return cls(_fitting(of_rows(), delta), of_rows, threshold)
-        except ModelNotSupported:  # categories: there is no network of plain numbers
+        except ModelNotSupportedError:  # categories: there is no network of plain numbers
             pass
         except DeltaError:
             if not isinstance(delta, Shifts):

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from proplace.core.errors import InputError, ModelNotSupported
+from proplace.core.errors import InputError, ModelNotSupportedError
 from proplace.core.options import integer
 from proplace.loaders.sklearn import from_sklearn, parts_of
 from proplace.loaders.trained_layer import TrainedLayer
@@ -136,19 +136,19 @@ class SklearnParameters:
 
 def _check_mlp(mlp: Any) -> None:
     if isinstance(mlp, LogisticRegression):
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             "LogisticRegression cannot be trained step by step; MLPClassifier(hidden_layer_sizes=()) is "
             "the same model, and can"
         )
     if mlp.solver == "lbfgs":
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             "the solver 'lbfgs' does not train step by step; call set_params(solver='adam') on the "
             "fitted MLPClassifier first",
             name="solver",
             value="lbfgs",
         )
     if mlp.early_stopping:
-        raise ModelNotSupported(
+        raise ModelNotSupportedError(
             "early_stopping=True does not go with training step by step (scikit-learn's partial_fit "
             "refuses it); call set_params(early_stopping=False) on the fitted MLPClassifier first",
             name="early_stopping",

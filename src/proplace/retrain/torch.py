@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupported, OptionError, require
+from proplace.core.errors import ModelNotSupportedError, OptionError, require
 from proplace.loaders.torch import from_torch, trained_torch
 from proplace.retrain.projection import Projection
 from proplace.retrain.reading import Reading
@@ -188,7 +188,7 @@ class TorchParameters:
         for name, parameter in self.module.named_parameters():
             if parameter.requires_grad and id(parameter) not in known:
                 path = name.rpartition(".")[0] or name
-                raise ModelNotSupported(
+                raise ModelNotSupportedError(
                     f"parameter {name!r} is trained, and is no weight or bias of a layer that the box "
                     f"speaks of; freeze it: module.get_submodule({path!r}).requires_grad_(False)",
                     name=name,
@@ -211,7 +211,9 @@ def check_batch_norm(torch: Any, module: Any) -> None:
         norm = isinstance(leaf, torch.nn.modules.batchnorm._BatchNorm)
         if norm and (leaf.training or any(p.requires_grad for p in leaf.parameters())):
             what = "is in training mode" if leaf.training else "is trained"
-            raise ModelNotSupported(f"layer {path!r} (batch norm) {what}; {_FREEZE}", name=path)
+            raise ModelNotSupportedError(
+                f"layer {path!r} (batch norm) {what}; {_FREEZE}", name=path
+            )
 
 
 def _check_kind(torch: Any, module: Any) -> None:
