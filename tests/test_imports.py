@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import proplace
-from proplace.core.errors import MissingExtra
+from proplace.core.errors import MissingExtraError
 
 EXTRAS = [
     "torch",
@@ -129,7 +129,7 @@ def test_asking_for_help_imports_no_numbers():
 def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, monkeypatch, call, extra):
     (tmp_path / "model.onnx").write_bytes(b"anything")
     monkeypatch.setitem(sys.modules, extra, None)
-    with pytest.raises(MissingExtra) as caught:
+    with pytest.raises(MissingExtraError) as caught:
         call(tmp_path / "model.onnx")
     assert isinstance(caught.value, ImportError)
     assert f"pip install 'proplace[{extra}]'" in str(caught.value)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.calibrate.delta import CalibrationWarning, _short
-from proplace.core.errors import InputError, MissingExtra, ModelMismatchError, OptionError
+from proplace.core.errors import InputError, MissingExtraError, ModelMismatchError, OptionError
 from proplace.loaders.coordinates import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
 from support.errors import raises
@@ -253,7 +253,7 @@ def test_the_plot_without_matplotlib_names_the_extra(monkeypatch, tmp_path):
         threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.07]
     )
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
-    with raises(MissingExtra, name="matplotlib.pyplot"):
+    with raises(MissingExtraError, name="matplotlib.pyplot"):
         found.plot(tmp_path / "curve.png")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from proplace.core.errors import InputError, MissingExtra, OptionError
+from proplace.core.errors import InputError, MissingExtraError, OptionError
 from proplace.experiment import data
 from proplace.experiment.output import LEAKS
 from real_data import NAMES, dataset, folder
@@ -181,5 +181,5 @@ def test_no_download_and_no_folder(monkeypatch, tmp_path):
     with raises(InputError, name="compas.csv", match="PROPLACE_DATA"):
         data.load("compas")
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with raises(MissingExtra, name="pooch"):
+    with raises(MissingExtraError, name="pooch"):
         data.load("compas")

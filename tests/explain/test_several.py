@@ -24,7 +24,7 @@ from proplace.certification import Bundle
 from proplace.core.errors import (
     DeltaError,
     InputError,
-    MissingExtra,
+    MissingExtraError,
     ModelFileError,
     ModelMismatchError,
     OptionError,
@@ -498,7 +498,7 @@ def test_required_model_without_its_extra_names_the_command_that_installs_it(tmp
     monkeypatch.setitem(sys.modules, "onnx", None)
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     explainer = pp.Proplace(net, 0.05, required_models=[tmp_path / "model.onnx"])
-    with pytest.raises(MissingExtra, match=r"model.*proplace\[onnx\]"):
+    with pytest.raises(MissingExtraError, match=r"model.*proplace\[onnx\]"):
         explainer.fit([[0.2, 0.1], [0.9, 0.8]])
 
 

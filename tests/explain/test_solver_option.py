@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.core.errors import MissingExtra, OptionError
+from proplace.core.errors import MissingExtraError, OptionError
 from proplace.solvers import mixed_integer
 from support.errors import raises
 from support.people import LIMITS, WITHOUT_STEPS, World, check_promise, net_for, rules
@@ -164,7 +164,7 @@ def test_the_tree_has_its_own(monkeypatch):
 
 def test_a_missing_package_is_told_at_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    with raises(MissingExtra, name="gurobipy"):
+    with raises(MissingExtraError, name="gurobipy"):
         pp.Proplace(NET, 0.05, search="bilevel", solver="gurobi").fit(np.eye(2))
     assert pp.Proplace(NET, 0.05, search="bilevel").solver == "highs"
 
@@ -175,5 +175,5 @@ def test_a_package_that_is_missing_where_the_work_is_done(monkeypatch):
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
     explainer = pp.Proplace(NET, 0.05, k=3, search="bilevel", solver="gurobi").fit(train)
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    with raises(MissingExtra, name="gurobipy"):
+    with raises(MissingExtraError, name="gurobipy"):
         explainer.explain([[0.2, 0.3]], gap=0)

@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proplace import Continuous, Model, Network, Schema
-from proplace.core.errors import InputError, MissingExtra, ModelFileError, ModelNotSupportedError
+from proplace.core.errors import (
+    InputError,
+    MissingExtraError,
+    ModelFileError,
+    ModelNotSupportedError,
+)
 from proplace.loaders._verify import form_of
 from proplace.schema import Binary, Categorical
 from support.tiers import examples
@@ -769,17 +774,19 @@ def test_lambda_layers_are_refused(tmp_path):
 
 def test_missing_keras(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(MissingExtra, match=r"proplace\[keras\]"):
+    with pytest.raises(MissingExtraError, match=r"proplace\[keras\]"):
         Network.from_keras(object())
 
 
 def test_missing_backend(monkeypatch):
     def no_backend(package, extra, purpose):
         error = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
-        raise MissingExtra.of(package, extra, purpose) from error
+        raise MissingExtraError.of(package, extra, purpose) from error
 
     monkeypatch.setattr("proplace.loaders.keras.require", no_backend)
-    with pytest.raises(MissingExtra, match=r"'tensorflow', which is not installed.*KERAS_BACKEND"):
+    with pytest.raises(
+        MissingExtraError, match=r"'tensorflow', which is not installed.*KERAS_BACKEND"
+    ):
         Network.from_keras(object())
 
 

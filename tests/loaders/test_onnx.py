@@ -15,7 +15,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from proplace.core.errors import MissingExtra, ModelFileError, ModelNotSupportedError
+from proplace.core.errors import MissingExtraError, ModelFileError, ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.explain.robustness import certify
 from proplace.loaders.model import Model
@@ -1295,5 +1295,5 @@ def test_truncated_external_data(tmp_path):
 
 def test_missing_onnx(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingExtra, match=r"proplace\[onnx\]"):
+    with pytest.raises(MissingExtraError, match=r"proplace\[onnx\]"):
         Network.from_onnx(tmp_path / "model.onnx")

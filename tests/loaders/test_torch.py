@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proplace import Model, Network, Schema
-from proplace.core.errors import InputError, MissingExtra, ModelNotSupportedError, SchemaError
+from proplace.core.errors import InputError, MissingExtraError, ModelNotSupportedError, SchemaError
 from proplace.loaders._chain import Chain
 from proplace.schema import Binary, Categorical, Continuous
 from support.models import export_torch
@@ -1124,7 +1124,7 @@ def test_other_chains_are_refused(module, message):
 
 def test_missing_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"proplace\[torch\]"):
+    with pytest.raises(MissingExtraError, match=r"proplace\[torch\]"):
         Network.from_torch(object())
 
 

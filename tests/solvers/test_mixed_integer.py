@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from proplace.core.errors import MissingExtra, OptionError, SolverError
+from proplace.core.errors import MissingExtraError, OptionError, SolverError
 from proplace.solvers import Model, Raw, mixed_integer, solve
 from support.errors import raises
 
@@ -185,7 +185,7 @@ def test_size_of_the_licence():
 
 def test_missing_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    with raises(MissingExtra, name="gurobipy"):
+    with raises(MissingExtraError, name="gurobipy"):
         solve(random_model(0), "gurobi")
 
 

@@ -91,7 +91,7 @@ class SolverError(ProplaceError, RuntimeError):
     """A linear or mixed-integer solver did not do what it was asked."""
 
 
-class MissingExtra(ProplaceError, ImportError):
+class MissingExtraError(ProplaceError, ImportError):
     """An optional dependency is needed and not installed."""
 
     @classmethod
@@ -141,4 +141,4 @@ def require(package: str, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise MissingExtra.of(package, extra, purpose) from error
+        raise MissingExtraError.of(package, extra, purpose) from error

@@ -21,7 +21,7 @@ import joblib
 import numpy as np
 
 from proplace.core.distances import name_of
-from proplace.core.errors import MissingExtra, OptionError
+from proplace.core.errors import MissingExtraError, OptionError
 from proplace.core.options import processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, Request
@@ -515,7 +515,7 @@ def _guarded(search: Callable[[Array], list[list[Finding]]], X: Array) -> list[l
         return []
     try:
         return search(X)
-    except (OptionError, MissingExtra):  # the call is wrong, not the row
+    except (OptionError, MissingExtraError):  # the call is wrong, not the row
         raise
     except Exception as error:  # one row must not lose the others
         if len(X) > 1:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import (
-    MissingExtra,
+    MissingExtraError,
     ModelFileError,
     ModelNotSupportedError,
     ProplaceError,
@@ -129,12 +129,12 @@ def _plain(runner: Runner) -> Network:
 def _require_keras(purpose: str) -> Any:
     try:
         return require("keras", "keras", purpose)
-    except MissingExtra as error:
+    except MissingExtraError as error:
         missing = getattr(error.__cause__, "name", None) or "keras"
         if importlib.util.find_spec("keras") is None or missing.partition(".")[0] == "keras":
             raise
         # Keras is there but what it computes with is not.
-        raise MissingExtra.of(
+        raise MissingExtraError.of(
             "torch",
             "torch",
             f"Keras is set to compute with {missing!r}, which is not installed; setting "
