@@ -16,7 +16,7 @@ from commands import good, run
 from proplace.core.errors import (
     InputError,
     LedgerError,
-    NotInLedger,
+    NotInLedgerError,
     OptionError,
     OutputError,
     TableError,
@@ -169,7 +169,7 @@ def test_list_and_show(book):
     assert len(listed(place, "--state", "expired", "--as-of", "3001-01-01")) == 3
     assert listed(place, "--state", "erased") == []
     assert [entry["kind"] for entry in shown(place, numbers["ann"])["history"]] == ["issued"]
-    failed(run("ledger", "show", place, 1), NotInLedger)
+    failed(run("ledger", "show", place, 1), NotInLedgerError)
 
 
 @pytest.mark.parametrize("command", ["list", "verify"])

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.core.errors import LedgerError, NotInLedger
+from proplace.core.errors import LedgerError, NotInLedgerError
 from support import lenders as small
 from support.errors import raises
 
@@ -79,9 +79,9 @@ def test_renewal_lists_features_that_only_the_old_promise_changes(tmp_path):
 def test_there_must_be_an_audit(ledger):
     issued = next(ledger.entries(kinds=("issued",))).seq
     for number in (issued, 0, 10**6):
-        with raises(NotInLedger, name="audit"):
+        with raises(NotInLedgerError, name="audit"):
             ledger.verdicts(number)
-        with raises(NotInLedger, name="audit"):
+        with raises(NotInLedgerError, name="audit"):
             ledger.decide(number, go=True)
 
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.core.errors import LedgerError, NotInLedger
+from proplace.core.errors import LedgerError, NotInLedgerError
 from proplace.ledger import tables
 from proplace.ledger.database import VERSION, Database
 from proplace.ledger.issuing import person_id
@@ -132,7 +132,7 @@ def test_states_and_history(ledger, result):
     for number in (anna, bert, carla):
         with raises(LedgerError, name="promise"):
             ledger.withdraw(number, "again")
-    with raises(NotInLedger, name="promise", value=999):
+    with raises(NotInLedgerError, name="promise", value=999):
         ledger.withdraw(999, "unknown")
     assert ledger.verify().good
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.core.errors import InputError, LedgerError, NotInLedger, TargetError
+from proplace.core.errors import InputError, LedgerError, NotInLedgerError, TargetError
 from proplace.ledger import redeeming
 from proplace.ledger.in_use import reading
 from support.errors import raises
@@ -549,7 +549,7 @@ def test_closed_promises_are_refused_with_the_reason(lender, ledger):
     with raises(LedgerError, name="promise", value=numbers[3], match=f"redeem {new}"):
         ledger.redeem(numbers[3], row)
     assert ledger.redeem(new, answer_of(ledger.promise(new))).verdict == "exact"
-    with raises(NotInLedger, name="promise", value=1):
+    with raises(NotInLedgerError, name="promise", value=1):
         ledger.redeem(1, row)
     assert ledger.verify().good
 

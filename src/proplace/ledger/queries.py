@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import LedgerError, NotInLedger
+from proplace.core.errors import LedgerError, NotInLedgerError
 from proplace.ledger import tables
 from proplace.ledger.in_use import reading
 from proplace.ledger.issuing import person_id
@@ -82,7 +82,7 @@ def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promi
     )
     row = connection.execute(query).first()
     if row is None:
-        raise NotInLedger(
+        raise NotInLedgerError(
             f"there is no promise {number} in the ledger; promises() (ledger list) lists all",
             name="promise",
             value=number,
@@ -218,7 +218,7 @@ def audited(connection: sa.Connection, audit: int) -> dict[str, Any]:
     query = sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
     body = connection.execute(query).scalar()
     if body is None:
-        raise NotInLedger(
+        raise NotInLedgerError(
             f"there is no audit {audit} in the ledger; history() lists all",
             name="audit",
             value=audit,
