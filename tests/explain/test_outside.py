@@ -16,7 +16,7 @@ from scipy.spatial import Delaunay
 import proplace as pp
 from commands import run
 from proplace.baselines import METHODS, RobustBaseline
-from proplace.core.errors import RowsLeftOutWarning
+from proplace.core.errors import RowsSkippedWarning
 from proplace.schema.features import OUTSIDE
 from proplace.schema.grid import WithValue
 from proplace.schema.schema import MOST_OUTSIDE
@@ -349,7 +349,7 @@ def test_a_range_with_one_end_has_no_outside():
 
 def test_training_rows_stay_inside(explainer):
     rows = pd.DataFrame([BASE, BASE | {"age": 61}])
-    with pytest.warns(RowsLeftOutWarning, match="61"):
+    with pytest.warns(RowsSkippedWarning, match="61"):
         fitted = pp.Proplace(NET, 0.005, schema=SCHEMA).fit(rows)
     np.testing.assert_array_equal(fitted.rows_, SCHEMA.encode(rows[:1]))
     assert not SCHEMA.legal(SCHEMA.encode_people(pd.DataFrame([BASE | {"age": 61}]))[0])[0]

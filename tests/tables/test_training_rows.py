@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.calibrate.delta import calibrate_delta
-from proplace.core.errors import RowsLeftOutWarning, SchemaError
+from proplace.core.errors import RowsSkippedWarning, SchemaError
 from support.errors import raises
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.0])])
@@ -37,7 +37,7 @@ def with_gaps(table):
 
 def test_rows_that_cannot_be_used_are_left_out_and_counted():
     table, clean = with_gaps(people())
-    with pytest.warns(RowsLeftOutWarning, match=r"3 of 80 rows.*row 0 .*'a'") as caught:
+    with pytest.warns(RowsSkippedWarning, match=r"3 of 80 rows.*row 0 .*'a'") as caught:
         fitted = pp.Proplace(NET, 0.01, schema=SCHEMA).fit(table)
     assert caught[0].filename == __file__  # where fit was called
     with warnings.catch_warnings():
@@ -60,10 +60,10 @@ def test_a_model_that_fills_nothing_is_asked_about_usable_rows_only():
         warnings.simplefilter("ignore")
         model.fit(clean, y.astype(int))
     table.iloc[-1, 0] = 3.0  # the pipeline takes any number
-    with pytest.warns(RowsLeftOutWarning, match="2 of 80 rows"):
+    with pytest.warns(RowsSkippedWarning, match="2 of 80 rows"):
         fitted = pp.Proplace(model, 0.01).fit(table)
     assert len(fitted.rows_) == 78
-    with pytest.warns(RowsLeftOutWarning, match="2 of 80 rows"):
+    with pytest.warns(RowsSkippedWarning, match="2 of 80 rows"):
         fitted = pp.Proplace(model, 0.01).fit(table.to_numpy())  # a table without names
     assert len(fitted.rows_) == 78
 
@@ -83,7 +83,7 @@ def test_encoded_rows_must_all_be_legal():
 def test_calibration_leaves_them_out_too():
     table, clean = with_gaps(people())
     asked, later = people()[:10], [pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.1])])]
-    with pytest.warns(RowsLeftOutWarning, match="3 of 80 rows"):
+    with pytest.warns(RowsSkippedWarning, match="3 of 80 rows"):
         found = calibrate_delta(
             NET, table, retrained=later, people=asked, schema=SCHEMA, deltas=[0.01, 0.03]
         )

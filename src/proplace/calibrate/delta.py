@@ -47,7 +47,7 @@ from proplace.calibrate.conformal import Unseen, bounds, check_enough, probabili
 from proplace.calibrate.refits import Rows, check_refits, refitted
 from proplace.calibrate.trials import Question, Retrained
 from proplace.certification import certify
-from proplace.core.errors import InputError, OptionError, RowsLeftOutWarning, require
+from proplace.core.errors import InputError, OptionError, RowsSkippedWarning, require
 from proplace.core.options import integer, not_negative, processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
@@ -415,7 +415,7 @@ def calibrate_delta(
         check_enough(len(choosing), risk)
     base, declared = Model.of(source, cutoff=cutoff), schema is not None
     with warnings.catch_warnings():  # rows left out are reported when the regions are made
-        warnings.simplefilter("ignore", RowsLeftOutWarning)
+        warnings.simplefilter("ignore", RowsSkippedWarning)
         whole, *_ = training_rows(model_of(base, schema), X, declared=declared)
     labels = y if refits is not None else None
     rows = Rows.of(whole, X, labels, whole.target(target), seed=seed, split=people is None)

@@ -17,7 +17,7 @@ from proplace.core.errors import (
     ModelMismatchError,
     ModelNotSupportedError,
     NetworkError,
-    RowsLeftOutWarning,
+    RowsSkippedWarning,
     SchemaError,
 )
 from proplace.core.text import listing
@@ -64,7 +64,7 @@ class Retrained:
             if schema is not None:  # scalers may have been fitted again
                 own = own.with_schema(schema.unscaled() if own.preprocesses else schema)
             with warnings.catch_warnings():  # the model in use has reported rows that are left out
-                warnings.simplefilter("ignore", RowsLeftOutWarning)
+                warnings.simplefilter("ignore", RowsSkippedWarning)
                 model, _, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelMismatchError, ModelNotSupportedError, SchemaError) as error:
             raise type(error)(f"{name}: {error}", name=name) from error

@@ -108,7 +108,7 @@ class TableError(ProplaceError, ValueError):
     """A table file is missing, damaged, or does not hold the columns that are needed."""
 
 
-class RowsLeftOutWarning(UserWarning):
+class RowsSkippedWarning(UserWarning):
     """Rows of a training table cannot be used and were left out; the text says how many, and why."""
 
 

@@ -143,7 +143,7 @@ class Explainer(Parameters, ABC):
         X
             A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
             them. Rows of a table that cannot be used (a missing cell that the model does not fill, a
-            value that the schema does not allow) are left out, and a ``RowsLeftOutWarning`` says how
+            value that the schema does not allow) are left out, and a ``RowsSkippedWarning`` says how
             many and why the first.
         y
             Not used; it is there so that scikit-learn's tools can call this.

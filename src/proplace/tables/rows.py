@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.core.errors import InputError, RowsLeftOutWarning, SchemaError
+from proplace.core.errors import InputError, RowsSkippedWarning, SchemaError
 from proplace.loaders.model import Model
 from proplace.schema import Binary, Continuous, Schema
 from proplace.schema.cells import filled, numbers
@@ -103,7 +103,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     range and a step (:func:`with_steps`). ``declared`` says whether the user gave
     a schema: then an array holds encoded rows, unless the model encodes its table itself. Rows of a
     table that cannot be used, for a missing cell or another that is not legal, are left out with a
-    ``RowsLeftOutWarning``. In an array, all rows must be legal.
+    ``RowsSkippedWarning``. In an array, all rows must be legal.
     """
     frame = as_frame(X)
     if frame is not None:
@@ -144,7 +144,7 @@ def _usable_rows(model: Model, table: pd.DataFrame) -> tuple[Array, Positions]:
     good = np.delete(np.arange(len(table)), list(problems))
     if problems:
         text = left_out(problems, len(table), "training table")
-        warnings.warn(text, RowsLeftOutWarning, stacklevel=4)
+        warnings.warn(text, RowsSkippedWarning, stacklevel=4)
         table, rows = table.iloc[good], rows[good]
     model.check_agreement(table)
     return rows, good
