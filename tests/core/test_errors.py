@@ -40,3 +40,26 @@ def test_error_keeps_message_and_fields_when_pickled(kind):
 def test_option_errors_carry_name_and_value(check, value):
     with raises(errors.OptionError, name="size", value=value):
         check("size", value)
+
+
+def test_error_is_the_standard_exception_that_it_resembles():
+    standard = {
+        errors.ModelMismatchError: ValueError,
+        errors.ModelNotSupportedError: ValueError,
+        errors.MissingExtraError: ImportError,
+        errors.NotInLedgerError: LookupError,
+        errors.OptionError: ValueError,
+        errors.NotFittedError: AttributeError,
+        errors.OutputError: OSError,
+        errors.SolverError: RuntimeError,
+        errors.RowsSkippedWarning: UserWarning,
+    }
+    for kind, expected in standard.items():
+        assert issubclass(kind, expected), kind
+
+
+def test_names_of_errors_end_in_error():
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    assert len(kinds) > 15
+    for kind in kinds:
+        assert kind.__name__.endswith("Warning" if issubclass(kind, Warning) else "Error")

@@ -128,7 +128,7 @@ class LedgerError(ProplaceError, ValueError):
     """A ledger of promises cannot be opened, or refuses what it is asked to write."""
 
 
-class NotInLedgerError(LedgerError):
+class NotInLedgerError(LedgerError, LookupError):
     """There is no promise or audit of this number in a ledger."""
 
 
