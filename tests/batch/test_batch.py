@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from proplace.batch import explain_file
+from proplace.batch import explain_file, read_results
 from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.core.request import Request
 from proplace.tables import files as tables
@@ -67,7 +67,7 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
         explainer,
         tmp_path / "people.csv",
         tmp_path / "out",
-        count=2,
+        explainer.request(count=2),
         ids=["reason"],
         kind=kind,
         every=every,
@@ -162,7 +162,6 @@ OF_THE_EXPLAINER = {
     "weights": {"x": 2.0},
     "tolerance": {"x": 0.01},
     "holds": True,
-    "changeable": ["x"],
     "region": "box",
     "margin": 1e-3,
     "search": "bilevel",
@@ -175,17 +174,21 @@ OF_THE_BATCH = {
     "max_changes": 1,
     "typical": False,
     "gap": 0.2,
+    "immutable": ["x"],
+    "increasing": ["x"],
+    "decreasing": ["x"],
+    "ranges": {"x": (0.1, 0.8)},
     "ids": ["name"],
     "certificates": True,
     "kind": "parquet",
 }
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
-GIVEN_OTHERWISE = {"self", "model", "schema", "explainer", "table", "out"}  # in the test below
+GIVEN_OTHERWISE = {"self", "model", "schema", "explainer", "table", "out", "request"}
 
 
 def test_every_option_is_tried():
     options = {*inspect.signature(pp.Proplace).parameters}
-    options |= {*inspect.signature(explain_file).parameters} - {"wishes"}
+    options |= {*inspect.signature(explain_file).parameters}
     options |= {field.name for field in dataclasses.fields(Request)}
     known = {*OF_THE_EXPLAINER, *OF_THE_BATCH, "solver"} | SAME_ANSWERS | GIVEN_OTHERWISE
     assert options <= known
@@ -200,7 +203,11 @@ def asked(world, tmp_path):
 
     def ask(fitted=None, table=tmp_path / "p.csv", **options):
         options = {"ids": ["name"] if "ids" in options else [], "drop": ["name"]} | options
-        return explain_file(fitted or explainer, table, tmp_path / "out", **options)
+        wishes = {
+            f.name: options.pop(f.name) for f in dataclasses.fields(Request) if f.name in options
+        }
+        request = (fitted or explainer).request(**wishes)
+        return explain_file(fitted or explainer, table, tmp_path / "out", request, **options)
 
     ask()
     return ask, explainer, people
@@ -331,3 +338,17 @@ def test_numbers_of_features_are_doubles_in_parquet(world, tmp_path):
         "double",
         "int64",
     ]
+
+
+def test_folder_holds_the_request_and_its_ranges(world, tmp_path):
+    """The request can be read back, and the answers know which ranges are declared."""
+    explainer, people = world
+    people.head(3).to_csv(tmp_path / "p.csv", index=False)
+    request = explainer.request(immutable=["x"], ranges={"status": (0, 8)})
+    explain_file(explainer, tmp_path / "p.csv", tmp_path / "out", request)
+    assert explain_file(explainer, tmp_path / "p.csv", tmp_path / "out", request).resumed == 3
+    question = json.loads((tmp_path / "out" / "manifest.json").read_text())["question"]
+    assert Request.from_dict(question["request"]) == request
+    features = read_results(tmp_path / "out")[0].setting.schema.by_name
+    assert features["x"].immutable
+    assert features["status"].upper == 8

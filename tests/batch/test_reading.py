@@ -59,8 +59,9 @@ def written(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("written")
     people.to_csv(folder / "people.csv", index=False)
     for kind in FORMATS:
-        options = {"ids": ["name"], "kind": kind, "certificates": True, "count": 2}
-        explain_file(explainer, folder / "people.csv", folder / kind, **options)
+        options = {"ids": ["name"], "kind": kind, "certificates": True}
+        request = explainer.request(count=2)
+        explain_file(explainer, folder / "people.csv", folder / kind, request, **options)
     return folder, explainer.explain(people.drop(columns="name"), count=2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import proplace as pp
 from commands import good, run
 from proplace.core.errors import OptionError, OutputError
+from proplace.core.request import Request
 from support.errors import failed
 
 
@@ -186,12 +188,17 @@ def test_without_a_schema_the_table_holds_the_networks_columns(framework, tmp_pa
         ("jobs", 2, {}),
         ("prefer", "sparse", {"prefer": "sparse"}),
         ("max_changes", 1, {"max_changes": 1}),
-        ("changeable", "income, job", {"changeable": ["income", "job"]}),
+        ("immutable", "age", {"immutable": ["age"]}),
+        ("increasing", "income", {"increasing": ["income"]}),
+        ("decreasing", "income", {"decreasing": ["income"]}),
+        ("range", "income=:4.5", {"ranges": {"income": (None, 4.5)}}),
+        ("search", "bilevel", {"search": "bilevel"}),
     ],
 )
 def test_options_reach_the_explainer(loans, option, value, python, tmp_path):
     good("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
-    wishes = {name: python.pop(name) for name in ("prefer", "max_changes") if name in python}
+    ours = [field.name for field in dataclasses.fields(Request) if field.name in python]
+    wishes = {name: python.pop(name) for name in ours}
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema, **python).fit(loans.train)
     expected = explainer.explain(loans.people, target=0 if option == "target" else 1, **wishes)
     found = pd.read_csv(tmp_path / "out" / "results.csv")
@@ -203,7 +210,7 @@ def test_options_reach_the_explainer(loans, option, value, python, tmp_path):
         assert [(e.status, e.distance) for e in usual] != [(e.status, e.distance) for e in expected]
 
 
-@pytest.mark.parametrize(("option", "typical"), [("--typical", True), ("--atypical", False)])
+@pytest.mark.parametrize(("option", "typical"), [("--typical", True), ("--no-typical", False)])
 def test_filter_of_typical_points_reaches_the_search(loans, option, typical, tmp_path):
     good("explain", *loans.options(out=tmp_path / "out"), option)
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
@@ -223,7 +230,10 @@ def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
     good("explain", *options, "--prefer", "sparse")
     assert (tmp_path / "out" / "results.csv").read_bytes() == before
     failed(run("explain", *options), OutputError, name="prefer", value="nearest")
-    failed(run("explain", *options, "--changeable", "income,jobb"), OptionError)
+    failed(run("explain", *options, "--immutable", "jobb"), OptionError)
+    for wrong in ("income", "income=1", "income=a:2", "income=1:2:3", "=1:2"):
+        failed(run("explain", *options, "--range", wrong), OptionError, name="--range")
+    failed(run("explain", *options, *["--range", "income=0:"] * 2), OptionError, name="--range")
 
 
 def test_the_installed_script_is_the_same_command(loans):

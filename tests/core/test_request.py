@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import numpy as np
 import pytest
@@ -63,3 +64,23 @@ def test_library_and_command_line_share_their_defaults():
     assert library == line["time_limit"].default == DEFAULT_TIME_LIMIT == 10.0
     gap = inspect.signature(pp.Proplace.explain).parameters["gap"].default
     assert gap == line["gap"].default == DEFAULT_GAP == 0.01
+
+
+def test_request_is_read_back_from_json():
+    request = Request(
+        1,
+        count=3,
+        prefer="sparse",
+        immutable=["age", "age", "job"],
+        increasing=("savings",),
+        ranges={"income": (0, 90_000), "debt": [None, 5]},
+    )
+    assert request.immutable == ("age", "job")
+    assert Request.from_dict(json.loads(json.dumps(request.to_dict()))) == request
+    text = request.description
+    assert (
+        text
+        == "few changes, age, job immutable, savings increasing, income 0 to 90000, debt at most 5"
+    )
+    with raises(OptionError, name="request"):
+        Request.from_dict({"target": 1})

@@ -114,7 +114,8 @@ def test_workers_and_streams_ask_the_same(explainer):
     asked = {"immutable": ["age"], "ranges": {"income": (0, 120_000)}}
     here = explainer.explain(REFUSED, "granted", **asked)
     there = pp.Proplace(PIPE, 0.003, k=6, n_jobs=2).fit(FRAME).explain(REFUSED, "granted", **asked)
-    streamed = [e for part in explainer.stream([REFUSED], "granted", **asked) for e in part]
+    request = explainer.request("granted", **asked)
+    streamed = [e for part in explainer.stream([REFUSED], request) for e in part]
     assert np.array_equal(here.points, there.points, equal_nan=True)
     for mine, other in zip(here, streamed, strict=True):
         assert np.array_equal(mine.point, other.point)

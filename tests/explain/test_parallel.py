@@ -347,7 +347,12 @@ def test_a_worker_killed_from_outside_changes_no_answer(backend, world):
 
     with joblib.parallel_config(**backend):
         parts = list(
-            explainer.stream([people[:25], people[25:]], count=2, every=0.0, advance=kill_one)
+            explainer.stream(
+                [people[:25], people[25:]],
+                explainer.request(count=2),
+                every=0.0,
+                advance=kill_one,
+            )
         )
     assert killed
     rows = [explanation for part in parts for explanation in part]

@@ -59,7 +59,7 @@ def test_stream_names_imputed_features_of_each_part(gaps):
     explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
     whole = explainer.explain(refused, "yes", count=2)
     assert {e.filled for e in whole} == {("age",), ()}
-    parts = list(explainer.stream([refused], "yes", count=2, every=0.0))
+    parts = list(explainer.stream([refused], explainer.request("yes", count=2), every=0.0))
     assert len(parts) == len(refused)
     found = [e for part in parts for e in part]
     assert [(e.index, e.rank) for e in found] == [(e.index, e.rank) for e in whole]
@@ -71,7 +71,8 @@ def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
     refused.to_csv(tmp_path / "people.csv", index=False)
     explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
     result = explainer.explain(refused, "yes")
-    explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", target="yes")
+    request = explainer.request("yes")
+    explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", request)
     read = pp.read_results(tmp_path / "out")
     assert [e.filled for e in read] == [e.filled for e in result]
     assert [e.describe().sentence for e in read] == [e.describe().sentence for e in result]

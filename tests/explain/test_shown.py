@@ -143,7 +143,8 @@ def test_a_file_of_results_is_what_was_certified(case, kind, tmp_path, monkeypat
     done = tmp_path / "done"
     # The search was made before: only what is written of it is of interest.
     monkeypatch.setattr(explainer, "stream", lambda tables, *_, **__: [result for _ in tables])
-    explain_file(explainer, tmp_path / "people.csv", done, target=target, kind=kind)
+    request = explainer.request(target)
+    explain_file(explainer, tmp_path / "people.csv", done, request, kind=kind)
     table = read(done / f"results.{kind}")
     assert table["status"].tolist() == [e.status for e in result]
     there = [i for i, e in enumerate(result) if e.found]

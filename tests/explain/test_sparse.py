@@ -165,7 +165,6 @@ def test_max_changes_keeps_the_nearest_point_if_it_changes_few_features():
         {"holds": True},
         {"weights": {"income": 0.0, "age": 3.0}},
         {"region": "box"},
-        {"changeable": ["income", "age", "job"]},
     ],
 )
 def test_sparse_search_works_with_other_options(options):
@@ -195,9 +194,19 @@ def test_sparse_search_works_with_other_options(options):
             explainer.sets_ if len(explainer.sets_) > 1 else explainer.net_
         )
         assert verdict.accepted or "tolerance" in options or "holds" in options, verdict.reason
-        if "changeable" in options:
-            names = {world.schema.features[f].name for f in changed(e)}
-            assert names <= set(options["changeable"])
+
+
+def test_sparse_search_keeps_immutable_features():
+    world = World(3, rows=400, hidden=(6, 5))
+    kept = {f.name for f in world.schema.features} - {"income", "age", "job"}
+    found = world.explainer(0.004).explain(
+        world.refused(5), prefer="sparse", immutable=sorted(kept)
+    )
+    assert sum(e.found for e in found) >= 4
+    for e in found:
+        if e.found:
+            assert e.status == "feasible"
+            assert kept.isdisjoint(world.schema.features[f].name for f in changed(e))
 
 
 def test_sparse_alternatives_change_different_features():

@@ -235,7 +235,8 @@ def test_saved_results_have_the_same_summary(tmp_path):
     lender = Lender()
     people = lender.frame[lender.net.predict(lender.X) == 0][:4]
     people.to_csv(tmp_path / "people.csv", index=False)
-    explain_file(lender.explainer, tmp_path / "people.csv", tmp_path / "out", count=2)
+    request = lender.explainer.request(count=2)
+    explain_file(lender.explainer, tmp_path / "people.csv", tmp_path / "out", request)
     saved = pp.read_results(tmp_path / "out").summary(by="job")
     direct = lender.explainer.explain(people.reset_index(drop=True), count=2).summary(by="job")
     pd.testing.assert_frame_equal(saved.to_frame(), direct.to_frame())

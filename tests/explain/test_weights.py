@@ -53,8 +53,8 @@ def test_weights_count_the_whole_range_where_the_model_scales_itself():
     pipe = make_pipeline(StandardScaler(), LogisticRegression())
     pipe.fit(table, (table["age"] / 50 + table["rate"] > 1.7).astype(int))
     person = pd.DataFrame({"age": [30], "rate": [0.9]})
-    explainer = pp.Proplace(pipe, 0.01, weights={"age": 2.0}, changeable=["age"]).fit(table)
-    (answer,) = explainer.explain(person)
+    explainer = pp.Proplace(pipe, 0.01, weights={"age": 2.0}).fit(table)
+    (answer,) = explainer.explain(person, immutable=["rate"])
     change = answer.counterfactual["age"] - 30
     assert change > 0
     spread = table["age"].max() - table["age"].min()

@@ -87,8 +87,8 @@ def test_an_imputer_that_was_fitted_again(ledger, boxed):
     people = table[(old.predict(table) == 0)]
     people = pd.concat([people[people["age"].isna()][:6], people[people["age"].notna()][:2]])
     options = {"tolerance": {"income": 1.0}} if boxed else {}
-    explainer = pp.Proplace(old, 0.02, k=5, changeable=["income", "debt"], **options).fit(table)
-    result = explainer.explain(people)
+    explainer = pp.Proplace(old, 0.02, k=5, **options).fit(table)
+    result = explainer.explain(people, immutable=["age"])
     ids = ledger.issue(result, [f"p{n}" for n in range(len(people))]).ids
     gaps = {n: bool(ledger.promise(n).facts["filled"]) for n in ids}
     assert sum(gaps.values()) >= 4
@@ -121,7 +121,7 @@ def test_a_model_that_fills_nothing_in_cannot_be_asked(ledger):
     y = (table["income"] > 50).astype(int)
     old = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression()).fit(table, y)
     people = table[(old.predict(table) == 0) & table["debt"].isna()][:3]
-    result = pp.Proplace(old, 0.01, k=5, changeable=["income"]).fit(table).explain(people)
+    result = pp.Proplace(old, 0.01, k=5).fit(table).explain(people, immutable=["debt"])
     ledger.issue(result, list("abc"))
     new = make_pipeline(StandardScaler(), LogisticRegression()).fit(table.fillna(0.0), y)
     assert ledger.audit(new).counts["unknown"] == 3

@@ -62,12 +62,10 @@ def test_renewal_lists_features_that_only_the_old_promise_changes(tmp_path):
     person = pd.DataFrame({"income": [60], "debt": [40]})
     rich = pp.Network([([[1.0, 0.0]], [-0.9])])
     with pp.Ledger(tmp_path / "promises.db") as ledger:
-        old = pp.Proplace(small.NET, 0.005, schema=small.INCOME_DEBT, k=2, changeable=["debt"])
-        ledger.issue(old.fit(table).explain(person), ["acme"])
-        new = pp.Proplace(rich, 0.005, schema=small.INCOME_DEBT, k=2, changeable=["income"]).fit(
-            table
-        )
-        frame = ledger.audit(rich).renew(new).to_frame().set_index("feature")
+        old = pp.Proplace(small.NET, 0.005, schema=small.INCOME_DEBT, k=2)
+        ledger.issue(old.fit(table).explain(person, immutable=["income"]), ["acme"])
+        new = pp.Proplace(rich, 0.005, schema=small.INCOME_DEBT, k=2).fit(table)
+        frame = ledger.audit(rich).renew(new, immutable=["debt"]).to_frame().set_index("feature")
     assert (
         frame.loc["debt", "was"] == frame.loc["debt", "now"] == 40 > frame.loc["debt", "promised"]
     )

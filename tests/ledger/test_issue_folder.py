@@ -20,9 +20,8 @@ def folder_of(people, out, *, certificates=True, count=1, delta=0.02, **more):
     explainer = pp.Proplace(net, delta, schema=SCHEMA, k=3, **more).fit(train)
     source = out.with_suffix(".csv")
     people.to_csv(source, index=False)
-    explain_file(
-        explainer, source, out, count=count, ids=["name", "branch"], certificates=certificates
-    )
+    request = explainer.request(count=count)
+    explain_file(explainer, source, out, request, ids=["name", "branch"], certificates=certificates)
     return out
 
 

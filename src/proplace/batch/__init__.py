@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.batch.shards import Range
+    from proplace.core.request import Request
     from proplace.core.shifts import Shifts
     from proplace.explain.base import Explainer
     from proplace.explain.results import Explanations
-    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
     from proplace.tables.writing import Format
 
@@ -82,15 +82,14 @@ def explain_file(
     explainer: Explainer,
     table: str | os.PathLike[str] | TableFile,
     out: str | os.PathLike[str],
+    request: Request | None = None,
     *,
-    target: Label = 1,
     ids: Sequence[str] = (),
     drop: Sequence[str] = (),
     kind: Format = "csv",
     every: float = 5.0,
     certificates: bool = False,
     progress: bool = False,
-    **wishes: Any,
 ) -> Summary:
     """Explain each row of a table file, or go on with it where an earlier run ended.
 
@@ -102,8 +101,8 @@ def explain_file(
         A CSV or Parquet file, or what :func:`proplace.tables.files.open_table` returns.
     out
         Folder of the batch; made if it is not there.
-    target
-        As in :meth:`proplace.Proplace.explain`.
+    request
+        What is wanted: :meth:`proplace.Proplace.request`. None stands for target 1.
     ids
         Columns that are no features and are kept beside the answers.
     drop
@@ -116,8 +115,6 @@ def explain_file(
         Also write the proof of each answer to ``certificates/`` in the folder.
     progress
         Show a progress bar with the time left on standard error.
-    wishes
-        Further keywords of :meth:`proplace.Proplace.explain`, such as ``count``.
 
     Raises
     ------
@@ -141,8 +138,9 @@ def explain_file(
         raise TableError(
             f"{source.path}: there are column names but no rows", name=source.path.name
         )
-    setting = explainer.setting
-    schema = setting.schema
+    request = explainer.request() if request is None else request
+    setting = explainer.asked(request).setting
+    schema = explainer.reader(request).schema
     source.check_columns(list(schema.by_name), others=[*ids, *drop])
     for name in ids:
         if name not in source.columns:
@@ -150,12 +148,11 @@ def explain_file(
                 f"{source.path}: there is no column {name!r} to keep as an id", name=name
             )
     layout = Layout.of(setting, ids, kind, source)
-    request = explainer.request(target, **wishes)
     question = {
         **_about(explainer),
         "input": source.digest,
         **source.reading,
-        **asdict(request),
+        "request": request.to_dict(),
         "id columns": list(ids),
         "format": kind,
         "certificates": certificates,
@@ -166,7 +163,7 @@ def explain_file(
     def explain(missing: Sequence[Range], folder: Folder) -> None:
         rows = Rows(source, schema, missing)
         with progress_bar("explain", _number(missing), show=progress) as advance:
-            parts = explainer.stream(rows, target, every=every, advance=advance, **wishes)
+            parts = explainer.stream(rows, request, every=every, advance=advance)
             for part in parts:
                 _write(part, rows, layout, folder)
                 if not part.complete:
@@ -229,8 +226,6 @@ def _about(explainer: Explainer) -> dict[str, Any]:
     ):  # digested, or of no account
         options.pop(name, None)
     options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
-    if options.get("changeable") is not None:
-        options["changeable"] = sorted(options["changeable"])
     return {
         "version": __version__,
         "method": type(explainer).__qualname__,

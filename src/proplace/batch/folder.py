@@ -220,7 +220,7 @@ class Folder:
         self._manifest = found  # also what it is about: the batch was begun then, not now
 
     def _compare(self, before: dict[str, Any]) -> None:
-        now = self._manifest.question
+        before, now = _flat(before), _flat(self._manifest.question)
         other = [name for name in {**now, **before} if before.get(name) != now.get(name)]
         if other:
             name = other[0]
@@ -264,6 +264,12 @@ class Folder:
                 "and the same command goes on from there",
                 name=self.path.name,
             ) from error
+
+
+def _flat(question: dict[str, Any]) -> dict[str, Any]:
+    """Return a question with the fields of its request beside the others."""
+    request = question.get("request")
+    return {**question, "request": None, **request} if isinstance(request, dict) else question
 
 
 def _sha256(path: Path) -> str:

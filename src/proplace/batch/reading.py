@@ -154,7 +154,13 @@ class ResultsFolder:
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
         return cls(
-            path, about, setting, question["target"], question["certificates"], table, columns
+            path,
+            about,
+            setting,
+            question["request"]["target"],
+            question["certificates"],
+            table,
+            columns,
         )
 
     def lines(self) -> Iterator[Line]:

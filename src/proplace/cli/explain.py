@@ -17,6 +17,7 @@ from proplace.cli import (
     one_person,
     promising,
     report,
+    request,
     whole_input,
 )
 from proplace.cli.whole_input import Backend
@@ -36,11 +37,18 @@ class Region(StrEnum):
     box = "box"
 
 
-class Prefer(StrEnum):
-    """Properties of the best counterfactual."""
+class Searches(StrEnum):
+    """Names of searches."""
 
-    nearest = "nearest"
-    sparse = "sparse"
+    tree = "tree"
+    bilevel = "bilevel"
+
+
+class Solvers(StrEnum):
+    """Names of solvers."""
+
+    highs = "highs"
+    gurobi = "gurobi"
 
 
 Words = Annotated[
@@ -59,28 +67,9 @@ Out = Annotated[
         "--certificates."
     ),
 ]
-Count = Annotated[int, typer.Option(help="Answers for each person, each changing else.")]
 K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
 Regions = Annotated[
     Region, typer.Option(help="hull: mixtures of robust people; box: anywhere within the ranges.")
-]
-Preference = Annotated[
-    Prefer,
-    typer.Option(help="nearest: the smallest distance; sparse: few changed features."),
-]
-MaxChanges = Annotated[int | None, typer.Option(help="Largest number of changed features.")]
-Typical = Annotated[
-    bool | None,
-    typer.Option(
-        "--typical/--atypical",
-        help="Return points that are usual among accepted rows, or search without that filter. "
-        "Default: filter sparse requests and restricted people.",
-        show_default=False,
-    ),
-]
-Changeable = Annotated[
-    str | None,
-    typer.Option(help="Change these features only, as in income,job; the others are kept."),
 ]
 Holds = Annotated[
     bool,
@@ -88,9 +77,11 @@ Holds = Annotated[
         "--holds", help="Also prove how far each change can be passed: at least, no more than."
     ),
 ]
-Gap = Annotated[
-    float,
-    typer.Option(help="Relative optimality gap at which a search ends; 0: as exact as it gets."),
+Search = Annotated[
+    Searches, typer.Option(help="tree: branch and bound; bilevel: the paper's Algorithm 1.")
+]
+Solver = Annotated[
+    Solvers, typer.Option(help="Solver of --search bilevel; gurobi needs the extra of that name.")
 ]
 TimeLimit = Annotated[
     float,
@@ -124,7 +115,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--required-model` says of each.
-    k, region, tolerance, holds, time_limit, changeable
+    k, region, tolerance, holds, search, solver, time_limit
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -140,11 +131,12 @@ class Question:
     region: Region
     tolerance: dict[str, float] | None
     holds: bool
+    search: Searches
+    solver: Solvers
     time_limit: float
     target: str
     predictions: str | None
     schema: Path | None
-    changeable: list[str] | None
 
     def fitted(
         self,
@@ -174,9 +166,10 @@ class Question:
             region=self.region.value,
             tolerance=self.tolerance,
             holds=self.holds,
+            search=self.search.value,
+            solver=self.solver.value,
             n_jobs=processes,
             time_limit=self.time_limit,
-            changeable=self.changeable,
         )
         known = common.training_rows(rows, whole.schema, others)
         agreement = comparison.check_predictions(whole, rows, [known], self.predictions)
@@ -197,16 +190,21 @@ def explain(
     predictions: comparison.Predictions = None,
     target: common.Target = common.DEFAULT_TARGET,
     cutoff: common.Cutoff = None,
-    count: Count = 1,
+    count: request.Count = 1,
+    prefer: request.Preference = request.Prefer.nearest,
+    max_changes: request.MaxChanges = None,
+    immutable: request.Immutable = None,
+    increasing: request.Increasing = None,
+    decreasing: request.Decreasing = None,
+    ranges: request.Ranges = None,
+    tolerance: common.Tolerance = None,
+    typical: request.Typical = None,
+    gap: request.Gap = DEFAULT_GAP,
     k: K = 20,
     region: Regions = Region.hull,
-    tolerance: common.Tolerance = None,
     holds: Holds = False,
-    prefer: Preference = Prefer.nearest,
-    max_changes: MaxChanges = None,
-    typical: Typical = None,
-    changeable: Changeable = None,
-    gap: Gap = DEFAULT_GAP,
+    search: Search = Searches.tree,
+    solver: Solver = Solvers.highs,
     time_limit: TimeLimit = DEFAULT_TIME_LIMIT,
     jobs: Jobs = None,
     backend: Where = Backend.loky,
@@ -246,7 +244,7 @@ def explain(
     proplace explain --model m.onnx --train train.csv --schema schema.yaml --delta 0.02 age=40 job=cook
 
     proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
-    --prefer sparse --max-changes 3
+    --prefer sparse --max-changes 3 --immutable age --increasing savings --range income=0:90000
 
     proplace explain --model m.onnx --train train.csv --shifts shifts.npz --input people.csv
     --out results --required-model last-year.onnx:0.01
@@ -265,7 +263,7 @@ def explain(
     _check_output(out, page, statement, single=single, certificates=certificates)
     valid_until = promising.last_day(promises, valid_until) if folder is not None else valid_until
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
-    jobs = common.processes(jobs)
+    jobs, ends = common.processes(jobs), request.ranges_of(ranges)
     given, more = delta.Given.of(number, shifts), delta.others(required_model or [])
     whole, *rest = [
         common.read_model(path, stated)
@@ -280,19 +278,13 @@ def explain(
         region,
         common.tolerance_of(tolerance),
         holds,
+        search,
+        solver,
         time_limit,
         target,
         predictions,
         schema,
-        _names(changeable),
     )
-    wishes = {
-        "count": count,
-        "prefer": prefer.value,
-        "max_changes": max_changes,
-        "typical": typical,
-        "gap": gap,
-    }
     rows = open_table(train, delimiter=delimiter, encoding=encoding)
     source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
     explainer, wanted, agreement = question.fitted(
@@ -303,10 +295,22 @@ def explain(
         jobs if backend is Backend.loky else None,
         progress=common.watched() and not single,
     )
+    asked = explainer.request(
+        wanted,
+        count=count,
+        prefer=prefer.value,
+        max_changes=max_changes,
+        immutable=immutable or (),
+        increasing=increasing or (),
+        decreasing=decreasing or (),
+        ranges=ends,
+        typical=typical,
+        gap=gap,
+    )
     wording = letters.wording_of(wanted, subject, outcome)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
-        answers = someone.explain(explainer, explainer.setting.schema, wanted, wishes)
+        answers = someone.explain(explainer, asked)
         if out is not None:
             one_person.save_certificates(answers, out / "certificates")
         if page is not None:
@@ -325,7 +329,7 @@ def explain(
     batch = whole_input.Batch(
         out, ids or [], drop, certificates, kind, every, backend, address, jobs
     )
-    summary = batch.run(explainer, source, wanted, wishes)
+    summary = batch.run(explainer, source, asked)
     whole_input.summarise(summary, agreement, as_json=as_json)
     if page is not None:
         report.write_folder_page(out, page, statement)
@@ -335,11 +339,6 @@ def explain(
         with promising.references(promises) as reference:
             people = letters.of_folder(out)
             letters.write(people, folder, wording, valid_until, reference)
-
-
-def _names(text: str | None) -> list[str] | None:
-    """Names that are written side by side with commas between them."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from proplace.core.request import Request
     from proplace.explain.proplace import Proplace
     from proplace.explain.results import Explanation, Explanations
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
 
 
@@ -47,16 +48,15 @@ class Person:
     ids: list[str]
     others: list[str]
 
-    def explain(
-        self, explainer: Proplace, schema: Schema, target: Label, wishes: dict[str, Any]
-    ) -> Explanations:
+    def explain(self, explainer: Proplace, request: Request) -> Explanations:
         """Explain this person; each answer knows who it is for."""
         from proplace.explain.results import Explanations  # noqa: PLC0415
 
+        schema = explainer.reader(request).schema
         frame = self._frame(schema)
         names = [name for name in self.ids if name in frame.columns]
         ids = {name: frame[name].iloc[0] for name in names}
-        found = explainer.explain(frame[list(schema.by_name)], target, **wishes)
+        (found,) = explainer.stream([frame[list(schema.by_name)]], request, every=math.inf)
         answers = [replace(answer, ids=ids) for answer in found]
         return Explanations(answers, complete=found.complete, provenance=found.provenance)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proplace.batch import Summary
+    from proplace.core.request import Request
     from proplace.explain.proplace import Proplace
-    from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
 
 
@@ -62,9 +62,7 @@ class Batch:
     address: str | None
     jobs: int | None
 
-    def run(
-        self, explainer: Proplace, source: TableFile, target: Label, wishes: dict[str, Any]
-    ) -> Summary:
+    def run(self, explainer: Proplace, source: TableFile, request: Request) -> Summary:
         """Explain all rows, or go on with them; a signal ends it as Ctrl-C does."""
         from proplace.batch import explain_file  # noqa: PLC0415
 
@@ -75,14 +73,13 @@ class Batch:
                         explainer,
                         source,
                         self.out,
-                        target=target,
+                        request,
                         ids=self.ids,
                         drop=self.drop,
                         kind=_format(self.kind, source),
                         every=self.every,
                         certificates=self.certificates,
                         progress=common.watched(),
-                        **wishes,
                     )
             except KeyboardInterrupt:
                 tell("interrupted; the same command goes on where this one ended")

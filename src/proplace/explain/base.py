@@ -15,7 +15,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import joblib
 import numpy as np
@@ -83,8 +83,6 @@ class Explainer(Parameters, ABC):
         The distance as fitted.
     units_
         Weight of each column in a distance without the factors of the user.
-    changes_
-        The features that may change, in words; empty if all may.
     fit_seconds_, prepare_seconds_
         Seconds of ``fit``, and of the work for the target class that was asked for last.
     """
@@ -103,7 +101,6 @@ class Explainer(Parameters, ABC):
     others_: tuple[Voter, ...] = ()
     distance_: L1
     units_: Array
-    changes_: str = ""
     prover_: Prover | None
     fit_seconds_: float
     prepare_seconds_: float
@@ -245,7 +242,7 @@ class Explainer(Parameters, ABC):
             immutable=immutable,
             increasing=increasing,
             decreasing=decreasing,
-            ranges=ranges or {},
+            ranges=ranges,
             typical=typical,
             gap=gap,
         )
@@ -258,28 +255,51 @@ class Explainer(Parameters, ABC):
     def stream(
         self,
         tables: Iterable[Table],
-        target: Label = 1,
+        request: Request | None = None,
         *,
         every: float = 5.0,
         advance: Callable[[int], None] = lambda _: None,
-        **wishes: Any,
     ) -> Iterator[Explanations]:
         """Explain tables one after another, such as the chunks of a file; memory stays bounded.
 
         What is ready is handed over about every ``every`` seconds and at the end of each table, in
         order. ``advance`` is called with the number of rows that were done. Workers are started
-        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False. ``wishes`` are
-        keywords of :meth:`explain`.
+        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False. ``request`` is
+        what :meth:`request` makes of the keywords of :meth:`explain`; None stands for target 1.
         """
-        request = self.request(target, **wishes)
+        request = self.request() if request is None else request
         reader = self.reader(request)
         people = (read_people(reader, table) for table in tables)
         return self._parts(people, request, every, advance)
 
-    def request(self, target: Label = 1, **wishes: Any) -> Request:
+    def request(
+        self,
+        target: Label = 1,
+        *,
+        count: int = 1,
+        prefer: Preference = "nearest",
+        max_changes: int | None = None,
+        immutable: Sequence[str] = (),
+        increasing: Sequence[str] = (),
+        decreasing: Sequence[str] = (),
+        ranges: Mapping[str, Range] | None = None,
+        typical: bool | None = None,
+        gap: float = DEFAULT_GAP,
+    ) -> Request:
         """Return a valid request, from the keywords of :meth:`explain`."""
         self.check_fitted()
-        request = Request(self.model_.target(target), **wishes)
+        request = Request(
+            self.model_.target(target),
+            count=count,
+            prefer=prefer,
+            max_changes=max_changes,
+            immutable=immutable,
+            increasing=increasing,
+            decreasing=decreasing,
+            ranges=ranges or {},
+            typical=typical,
+            gap=gap,
+        )
         self.check_request(request)
         restricted(self.schema_, request)
         return request
@@ -365,7 +385,7 @@ class Explainer(Parameters, ABC):
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
             tolerance=getattr(self, "tolerance_", None),
-            changes="; ".join(part for part in (request.description, self.changes_) if part),
+            changes=request.description,
         )
 
     def check_fitted(self) -> None:

@@ -20,15 +20,10 @@ from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
-from proplace.explain.following import (
-    check_changeable,
-    column_weights,
-    fixed_features,
-    in_words,
-)
 from proplace.explain.holds import Answer, holds
 from proplace.explain.proving import Clock, Judge, Prover, allowed
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
+from proplace.explain.weights import column_weights
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
 from proplace.region.neighbours import Neighbours, RobustRows, unrestricted
@@ -143,9 +138,6 @@ class Proplace(Explainer):
     region
         ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
         within the features' ranges and rules, plausible or not.
-    changeable
-        Names of the features that answers may change (as far as the schema lets them); all others
-        are kept as if they were immutable. None: all.
     margin
         Every network in Delta must reach the target class by at least this much. ``"float32"``:
         as much as covers the rounding of a model deployed in float32. The default is ``"float32"``
@@ -190,7 +182,6 @@ class Proplace(Explainer):
         schema: Schema | None = None,
         weights: Weights | None = None,
         region: RegionKind = "hull",
-        changeable: Sequence[str] | None = None,
         margin: Margin | None = None,
         search: SearchName = "tree",
         solver: Solver = "highs",
@@ -209,7 +200,6 @@ class Proplace(Explainer):
         self.schema = schema
         self.weights = weights
         self.region = region
-        self.changeable = changeable
         self.margin = margin
         self.search = search
         self.solver = solver
@@ -230,7 +220,6 @@ class Proplace(Explainer):
             )
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
-        check_changeable(self.changeable)
         one_of("search", self.search, ("tree", "bilevel"))
         _check_solver(self.search, self.solver)
         if isinstance(self.margin, str):
@@ -264,8 +253,6 @@ class Proplace(Explainer):
         self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
         plain = self.weights if self.weights == "mad" else None
         self.units_ = column_weights(self.schema_, plain, rows, units)
-        self.fixed_ = fixed_features(self.schema_, self.changeable)
-        self.changes_ = in_words(self.changeable)
         self._restricted = not unrestricted(self.schema_)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[int, RobustRows] = {}
@@ -340,7 +327,7 @@ class Proplace(Explainer):
         clock, target = Clock.of(self.time_limit), request.target
         found = self._answers(x, request, clock)
         if self.holds or self.tolerance_:
-            people = variants(self.schema_, x, self.fixed_)
+            people = variants(self.schema_, x)
             found = [self._holding(f, people, target, clock) if f.found else f for f in found]
         if found[0].status not in _UNANSWERED or clock.over or self._has_drafted_ranges:
             return found
@@ -357,10 +344,9 @@ class Proplace(Explainer):
         )
 
     def _answers(self, x: Array, request: Request, clock: Clock) -> list[Finding]:
-        def find(kept: frozenset[int]) -> Finding:
-            if kept and clock.over:
+        def find(fixed: frozenset[int]) -> Finding:
+            if fixed and clock.over:
                 return Finding("not_found", NO_TIME, x=x)
-            fixed = self.fixed_ | kept
             if not request.sparse:
                 return self._nearest(x, request, fixed, clock)
             return self._sparse(x, request, fixed, clock)
