@@ -96,7 +96,7 @@ def explain_people(pipeline, train, people, delta, steps, gaps, limit, long=None
 
 def without_steps(explainer, train):
     """Return a schema whose numbers have ranges and no steps."""
-    own = {} if explainer.model_.preprocesses else {"scaling": "none"}
+    own = {} if explainer.model_.has_preprocessing else {"scaling": "none"}
     features = []
     for f in explainer.schema_.features:
         if isinstance(f, pp.Continuous):

@@ -310,7 +310,7 @@ def test_every_prediction_is_keras_own(name, saved, tmp_path, request):
         source.save(tmp_path / "m.keras")
         request.getfixturevalue("no_deserialisation")
     model = Model.of(tmp_path / "m.keras" if saved else source)
-    assert model.preprocesses
+    assert model.has_preprocessing
     for seed in (0, 1):
         frame = people(seed=seed)
         outputs = run(source, name, frame)

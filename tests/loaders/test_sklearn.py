@@ -64,7 +64,7 @@ def test_every_prediction_is_the_source_s_own(name, classifier):
     pipe = fitted(name, classifier, frame, y)
     model = Model.of(pipe)
     assert model.classes == ("no", "yes")
-    assert model.preprocesses
+    assert model.has_preprocessing
     others = people(seed=1, missing="imputer" in name)[0]
     if name == "number as category too":
         others = frame.sample(frac=1.0, random_state=0)

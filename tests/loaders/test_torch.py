@@ -325,7 +325,7 @@ def test_every_logit_is_the_module_s_own(kind, widths, outputs):
     model = check(module, X)
     unchanged(model.network, module)
     assert model.classes == tuple(range(max(2, outputs)))
-    assert model.preprocesses == (kind is not Plain)
+    assert model.has_preprocessing == (kind is not Plain)
     assert model.network.precision == "float32"
 
 
@@ -649,7 +649,7 @@ def test_batch_norm(places, outputs, bias):
         assert same == (i not in touched)
         if i not in touched and own.bias is not None:
             np.testing.assert_array_equal(layer.b, own.bias.detach().double().numpy())
-    assert model.preprocesses == ("front" in places)
+    assert model.has_preprocessing == ("front" in places)
     assert (model.network.layers[0].b is None) == (not bias and "behind" not in places)
 
 

@@ -97,7 +97,9 @@ class Baseline(Explainer):
         self.shifts_ = Shifts.of(self.net_, 0.0)  # a method without a delta knows the network alone
         self.sets_ = (ModelSet(self.net_, self.shifts_),)
         self.prover_ = None
-        units = self.model_.units(rows) if self.model_.preprocesses else np.ones(self.net_.inputs)
+        units = (
+            self.model_.units(rows) if self.model_.has_preprocessing else np.ones(self.net_.inputs)
+        )
         self.units_ = 1.0 / (self.net_.inputs * units)
         self.distance_ = L1(self.units_)
         self._span = rows.min(axis=0), rows.max(axis=0)

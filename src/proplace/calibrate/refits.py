@@ -211,7 +211,7 @@ def _groups(model: Model, X: Any, labels: Any) -> list[Integers]:
     """Codes of the categories of each column, of missing cells, and of the classes."""
     found = [] if labels is None else [pd.factorize(labels)[0]]
     if not isinstance(X, pd.DataFrame):
-        if not model.preprocesses:
+        if not model.has_preprocessing:
             return found
         X = model.table(X)
     columns = {str(name): X.iloc[:, i] for i, name in enumerate(X.columns)}

@@ -62,7 +62,7 @@ class Retrained:
         try:
             own = with_cutoff_of(base, model_of(source, None))
             if schema is not None:  # scalers may have been fitted again
-                own = own.with_schema(schema.unscaled() if own.preprocesses else schema)
+                own = own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
             with warnings.catch_warnings():  # the model in use has reported rows that are left out
                 warnings.simplefilter("ignore", RowsSkippedWarning)
                 model, _, _ = training_rows(own, X_train, declared=declared)

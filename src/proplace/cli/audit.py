@@ -190,7 +190,7 @@ def _described(model: WholeModel, base: WholeModel) -> WholeModel:
 
     schema: Schema = base.schema
     try:
-        return model.with_schema(schema.unscaled() if model.preprocesses else schema)
+        return model.with_schema(schema.unscaled() if model.has_preprocessing else schema)
     except SchemaError as error:
         raise SchemaError(
             f"the schema of the promises does not fit the new model ({error}); describe its columns "

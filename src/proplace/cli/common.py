@@ -218,7 +218,7 @@ def with_schema(model: WholeModel, schema: Path, *, scaled: bool = True) -> Whol
 
     given = Schema.read(schema)
     try:
-        own = model.preprocesses and not scaled
+        own = model.has_preprocessing and not scaled
         return model.with_schema(given.unscaled() if own else given)
     except SchemaError as error:
         raise SchemaError(f"{schema}: {error}", name=error.name, value=error.value) from None

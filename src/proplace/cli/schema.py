@@ -73,7 +73,7 @@ def schema(
         immutable=immutable or (),
         increasing=increasing or (),
         decreasing=decreasing or (),
-        scaling="minmax" if whole is None or not whole.preprocesses else "model",
+        scaling="minmax" if whole is None or not whole.has_preprocessing else "model",
     )
     if whole is not None:
         found = _with_missing(found, frame, whole.schema)

@@ -249,7 +249,7 @@ class Proplace(Explainer):
         judges = [self._judge(models, voter.model) for voter in voters for models in voter.sets()]
         self.prover_ = Prover(self.schema_, tuple(judges))
         self.sets_ = tuple(judge.models for judge in judges)
-        units = model.units(rows) if model.preprocesses else None
+        units = model.units(rows) if model.has_preprocessing else None
         self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
         plain = self.weights if self.weights == "mad" else None
         self.units_ = column_weights(self.schema_, plain, rows, units)

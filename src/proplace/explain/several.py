@@ -116,7 +116,7 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
             "classes. Give the model itself, which knows its columns, or a network for these rows"
         )
     if (
-        base.preprocesses
+        base.has_preprocessing
         and schema
         and any(isinstance(feature, Binary) for feature in schema.features)
     ):
@@ -136,14 +136,14 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
 
 def _named(own: Model, base: Model, schema: Schema | None) -> Model:
     """The other model, its columns described as those of the model in use."""
-    if own.preprocesses and not own.named and len(own.columns) == len(base.columns):
+    if own.has_preprocessing and not own.named and len(own.columns) == len(base.columns):
         own = own.renamed(base.columns)  # in the order of the table, which need not be the schema's
-    if schema is not None and (own.preprocesses or not base.preprocesses):
-        if own.preprocesses and own.named:
+    if schema is not None and (own.has_preprocessing or not base.has_preprocessing):
+        if own.has_preprocessing and own.named:
             known = [feature for feature in schema.features if feature.name in own.schema.by_name]
             return own.with_schema(Schema(known).unscaled())
-        return own.with_schema(schema.unscaled() if own.preprocesses else schema)
-    if schema is None and own.preprocesses:  # the table shows what is true or false
+        return own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
+    if schema is None and own.has_preprocessing:  # the table shows what is true or false
         mine = base.schema.features
         return with_true_and_false(
             own, {f.name for f in mine if f == Binary(f.name, (False, True))}

@@ -55,7 +55,7 @@ def reading(source: object, base: Model) -> Model:
     if model.declared:
         return with_classes_of(base, model)
     same_width = model.network.inputs == base.schema.width
-    if isinstance(source, Network) or not (model.preprocesses or base.preprocesses):
+    if isinstance(source, Network) or not (model.has_preprocessing or base.has_preprocessing):
         if not same_width:
             raise InputError(
                 f"the model takes {model.network.inputs} columns, the promises are about "
@@ -75,7 +75,7 @@ def reading(source: object, base: Model) -> Model:
         described = model.with_schema(base.schema, scaled_twice=twice)
         return with_classes_of(base, described)
     if not model.named:
-        if not model.preprocesses:
+        if not model.has_preprocessing:
             raise InputError(
                 "the model does not say how it reads the table, which the model of the promises scales "
                 "or encodes first; give it together with its preprocessing (a pipeline), describe its "

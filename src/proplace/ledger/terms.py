@@ -175,7 +175,7 @@ class Archive:
             self.network(facts["network"]),
             schema,
             tuple(facts["classes"]),
-            preprocesses=bool(facts["encoding"]),
+            has_preprocessing=bool(facts["encoding"]),
             _columns=tuple(facts.get("columns") or schema.by_name),
             origin=Origin(facts["name"], facts["file"]),
             declared=True,

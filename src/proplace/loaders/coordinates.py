@@ -248,7 +248,7 @@ def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, 
 
     Raises InputError, with the reason, where the models look at other columns or labels.
     """
-    if not (other.named or other.preprocesses):
+    if not (other.named or other.has_preprocessing):
         if other.network.inputs != base.network.inputs:
             raise InputError(
                 f"the network takes {other.network.inputs} columns, and the model in use encodes its "
@@ -293,7 +293,7 @@ def taking_rows_of(base: Model, other: Model) -> Model:
         other,
         network=net if same else _behind_recoding(net, A, a),
         schema=base.schema,
-        preprocesses=base.preprocesses or other.preprocesses,
+        has_preprocessing=base.has_preprocessing or other.has_preprocessing,
         named=base.named,
         _columns=base._columns,
     )
@@ -328,7 +328,7 @@ def _under_names_of(base: Model, other: Model) -> Model:
         isinstance(f, Continuous) and (f.offset, f.scale) == (0.0, 1.0)
         for f in base.schema.features
     )
-    if not (plain or other.preprocesses):
+    if not (plain or other.has_preprocessing):
         raise InputError(
             "it does not say how it reads the table, which the model in use scales or encodes first; "
             "give it together with its preprocessing (a pipeline), or as a bare Network "

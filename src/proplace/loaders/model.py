@@ -62,7 +62,7 @@ class Model:
         itself does it. Rules, ranges, steps and directions can be added with :meth:`with_schema`.
     classes
         Label of each class of the network.
-    preprocesses
+    has_preprocessing
         Whether the source does anything to the table in front of its layers. If not, the table may
         be encoded by any schema of the right width.
     named
@@ -101,7 +101,7 @@ class Model:
     network: Network
     schema: Schema
     classes: tuple[Label, ...]
-    preprocesses: bool = False
+    has_preprocessing: bool = False
     named: bool = True
     _columns: tuple[str, ...] = ()
     _original: Callable[[pd.DataFrame], Any] | None = None
@@ -282,7 +282,7 @@ class Model:
         rows, so that distances do not depend on the model's scaler; anything else as it is encoded.
         """
         units = np.ones(self.network.inputs)
-        if self.preprocesses:
+        if self.has_preprocessing:
             numbers = [column.kind != "binary" for column in self.schema.columns]
             spread = np.ptp(rows, axis=0)
             units = np.where(numbers & (spread > 0.0), spread, units)
@@ -302,7 +302,7 @@ class Model:
         A model that is deployed in float32 also scales its inputs in float32, so its rounding is that
         of the network with the scaling in front, at the cells of the table.
         """
-        if not self.preprocesses:
+        if not self.has_preprocessing:
             return thresholds(self.network, shifts, rows, margin, box) + self._cut(margin)
         offset, scale = self.scaling
         own = self.network.input_map
@@ -319,7 +319,7 @@ class Model:
     @property
     def rounds_more(self) -> bool:
         """Whether it rounds by more than its network, deployed in the same arithmetic."""
-        return self.preprocesses or self.threshold is not None
+        return self.has_preprocessing or self.threshold is not None
 
     def _cut(self, margin: Margin | None) -> float:
         """Bound on what a model deployed in float32 rounds when it compares with its cut-off."""
@@ -338,7 +338,7 @@ class Model:
     @property
     def encoding(self) -> str:
         """SHA-256 of how a table becomes rows; empty where rows are taken as they are."""
-        if not self.preprocesses:
+        if not self.has_preprocessing:
             return ""
         parts = json.dumps([_encoding(feature) for feature in self.schema.features])
         return hashlib.sha256(parts.encode()).hexdigest()
@@ -441,7 +441,7 @@ class Model:
         scales its own inputs takes no schema that scales them too, unless ``scaled_twice`` says that
         it was trained on such inputs.
         """
-        if not self.preprocesses:
+        if not self.has_preprocessing:
             return self._encoded_by(schema, scaled_twice=scaled_twice)
         if not self.named:
             return self.renamed([feature.name for feature in schema.features]).with_schema(schema)

@@ -187,7 +187,7 @@ def _of_pair(model: Model, inputs: Any, target: Any) -> Promised:
     if frame is not None:
         rows, names = model.encode(frame), tuple(str(label) for label in frame.index)
     else:
-        rows = model.encode(inputs) if model.preprocesses else model.network.rows(inputs)
+        rows = model.encode(inputs) if model.has_preprocessing else model.network.rows(inputs)
         names = tuple(str(number) for number in range(len(rows)))
     many = not isinstance(target, str) and np.ndim(target) > 0
     labels = np.asarray(target).tolist() if many else [target] * len(rows)
@@ -258,7 +258,7 @@ def model_of(setting: Setting, provenance: Provenance | None) -> Model:
         setting.net,
         setting.schema,
         setting.classes or tuple(range(setting.net.classes)),
-        preprocesses=bool(setting.encoding),
+        has_preprocessing=bool(setting.encoding),
         _columns=setting.columns or tuple(setting.schema.by_name),
         origin=origin,
         declared=True,

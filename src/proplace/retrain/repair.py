@@ -547,7 +547,7 @@ def _table(model: Model, data: tuple[Any, Any]) -> tuple[Array, npt.NDArray[np.i
         )
     X, y = data
     frame = as_frame(X)
-    encode = frame is not None or model.preprocesses
+    encode = frame is not None or model.has_preprocessing
     rows = model.encode(X if frame is None else frame) if encode else model.network.rows(X)
     labels = np.asarray(y, dtype=object).ravel().tolist()
     if len(labels) != len(rows):

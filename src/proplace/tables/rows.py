@@ -40,7 +40,7 @@ def model_of(source: object, schema: Schema | None, X: Table | None = None) -> M
     if schema is not None:
         return model.with_schema(schema)
     frame = None if X is None else as_frame(X)
-    if frame is None and X is not None and model.preprocesses:
+    if frame is None and X is not None and model.has_preprocessing:
         frame = model.table(X)
     return model if frame is None else with_booleans(model, _text_names(frame))
 
@@ -76,7 +76,7 @@ def with_steps(model: Model, frame: pd.DataFrame) -> Model:
     are then numbers that people can read and follow. What is described is left as it is, and rows of
     plain numbers are those of the network, which knows no steps.
     """
-    if model.declared or not model.preprocesses:
+    if model.declared or not model.has_preprocessing:
         return model
     features = [
         with_range(feature, numbers(filled(frame[feature.name], feature.missing)))
@@ -111,7 +111,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
         frame = _text_names(frame)
         model = model if declared else with_steps(with_booleans(model, frame), frame)
         rows, positions = _usable_rows(model, frame)
-    elif declared and not model.preprocesses:
+    elif declared and not model.has_preprocessing:
         rows = model.network.rows(X)
         positions = np.arange(len(rows))
         legal = ~model.schema.outside(rows).any(axis=1)
@@ -125,7 +125,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
                 row=int(bad),
             )
         model.check_rows(rows)
-    elif model.preprocesses:
+    elif model.has_preprocessing:
         table = model.table(X)
         model = model if declared else with_steps(with_booleans(model, table), table)
         rows, positions = _usable_rows(model, table)
@@ -152,7 +152,7 @@ def _usable_rows(model: Model, table: pd.DataFrame) -> tuple[Array, Positions]:
 
 def are_encoded(model: Model, X: Table) -> bool:
     """Return True if rows are an array as the network takes it, not a table in original units."""
-    return not model.preprocesses and as_frame(X) is None
+    return not model.has_preprocessing and as_frame(X) is None
 
 
 def check_agreement(model: Model, X: Table, *, what: str) -> None:
@@ -193,7 +193,7 @@ def read_people(model: Model, X: Table) -> People:
     """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
     schema, net = model.schema, model.network
     frame = as_frame(X)
-    if frame is None and model.preprocesses:
+    if frame is None and model.has_preprocessing:
         frame = model.table(X)
     if frame is not None:
         frame = _text_names(frame)
