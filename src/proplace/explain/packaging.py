@@ -118,7 +118,7 @@ def _labels_by_original(
     an answer, too. Empty if the original model cannot be run.
     """
     found = [n for n, (_, finding) in enumerate(located) if finding.status in kinds]
-    if not (found and model.can_be_asked):
+    if not (found and model.has_original):
         return {}
     cells = {name: [decoded["point", n][name] for n in found] for name in model.schema.by_name}
     if people is None:

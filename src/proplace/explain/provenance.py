@@ -167,7 +167,7 @@ class Provenance:
                 own.origin.digest,
                 network_digest(each.net),
                 _delta_of(each.shifts),
-                own.can_be_asked,
+                own.has_original,
             )
             for each in sets[1:]
             for own in [models.get(id(each.net), model)]
@@ -190,7 +190,7 @@ class Provenance:
             sets[0].shifts.about,
             tuple((tolerance or {}).items()),
             changes,
-            model.can_be_asked,
+            model.has_original,
         )
 
     def to_dict(self) -> dict[str, Any]:

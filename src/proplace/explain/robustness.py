@@ -107,7 +107,7 @@ def certify(
         time_limit=time_limit,
         progress=progress,
     )
-    return dataclasses.replace(report, checked_with_original=model.can_be_asked)
+    return dataclasses.replace(report, checked_with_original=model.has_original)
 
 
 def worst_case(

@@ -117,7 +117,7 @@ def judge(compared: Comparison, group: OpenPromises) -> Judgement:
         return found
     view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
     said = np.full(count, -1, dtype=np.int8)
-    if compared.model.can_be_asked:
+    if compared.model.has_original:
         table = _answers(group.facts)
         said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
     _judge_rows(view, compared, said, found)
@@ -143,7 +143,7 @@ def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -
         _judge_table(outside, some, again.table, part)
     else:
         said = np.full(count, -1, dtype=np.int8)
-        if compared.model.can_be_asked:
+        if compared.model.has_original:
             said = _said(compared.model, compared.label, again.table, np.ones(count, dtype=bool))
         view = _View(compared.on_rows, compared.target, again.points, again.low, again.high)
         _judge_rows(view, outside, said, part)

@@ -227,7 +227,7 @@ class Model:
         return np.array(self.classes, dtype=object)[self.network.predict(self.encode(X))]
 
     @property
-    def can_be_asked(self) -> bool:
+    def has_original(self) -> bool:
         """Whether the source itself is at hand: see :meth:`original`."""
         return self._original is not None
 
@@ -387,7 +387,7 @@ class Model:
 
     def check_rows(self, rows: Array, *, what: str = "training") -> None:
         """Raise unless the original model gives encoded rows the classes that are read here."""
-        if self.can_be_asked:
+        if self.has_original:
             self.check_agreement(self.schema.decode(rows), what=what)
 
     def disagreements(self, rows: Array, labels: npt.NDArray[Any]) -> Integers:
