@@ -129,7 +129,7 @@ def test_new_answers_bear_what_the_old_ones_bore(folder):
     old = pp.Model.of(str(folder / "old.onnx"))
     tolerance = {"income": 1.5}
     explainer = pp.Proplace(old, 0.01, k=5, tolerance=tolerance).fit(TABLE)
-    refused = TABLE[np.array(old.original(TABLE)) == "no"].iloc[20:30]
+    refused = TABLE[np.array(old.predict_original(TABLE)) == "no"].iloc[20:30]
     with pp.Ledger(folder / "wide.db") as ledger:
         ledger.issue(explainer.explain(refused, "yes"), ids=[f"p{n}" for n in refused.index])
     words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]

@@ -111,7 +111,7 @@ def test_explain_withholds_counterfactuals_of_arrays_that_the_original_refuses(k
     assert [e.status for e in before[-2:]] == ["already_valid"] * 2
     assert all(e.checked_with_original for e in before)
     for e in before:
-        assert model.original(e.point[None])[0] == 1
+        assert model.predict_original(e.point[None])[0] == 1
     negate()
     after = explainer.explain(people)
     assert {e.status for e in after} == {"source_disagrees"}
@@ -158,7 +158,7 @@ def test_condition_in_forward_is_found_on_the_training_rows_or_the_counterfactua
         (e,) = explainer.explain([x])
         statuses.append(e.status)
         if e.found:
-            assert model.original(e.point[None])[0] == 1
+            assert model.predict_original(e.point[None])[0] == 1
             assert e.checked_with_original
     assert statuses.count("source_disagrees") >= 3
     assert statuses.count("optimal") >= 3

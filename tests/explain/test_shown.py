@@ -105,7 +105,7 @@ def test_answers_are_read_back_bit_for_bit(case):
     again, problems = explainer.schema_.encode_people(table)
     assert not problems
     np.testing.assert_array_equal(again, [e.point for e in found])
-    assert (explainer.model_.original(table) == target).all()
+    assert (explainer.model_.predict_original(table) == target).all()
     for e in found:
         assert e.certificate.check(explainer.net_).accepted
         assert e.certificate.facts["input"] == e.point.tolist()

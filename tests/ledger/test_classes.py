@@ -101,7 +101,7 @@ def test_labels_are_stated_once_and_for_as_many_classes(book):
     for labels in (["a"], ["a", "a"], ["a", "b", "c"]):
         with raises(TargetError, name="classes", match="2 classes"):
             bare.with_classes(labels)
-    assert bare.with_classes(["no", "yes"]).original([[90.0, 1.0]]).tolist() == ["yes"]
+    assert bare.with_classes(["no", "yes"]).predict_original([[90.0, 1.0]]).tolist() == ["yes"]
 
 
 def test_new_answers_are_those_of_the_audited_model(book):

@@ -70,7 +70,7 @@ def test_another_model_on_the_rows_in_use_is_the_pipeline_itself(old, new):
     for mine, theirs in zip(other.network.layers, own.network.layers, strict=True):
         assert mine is theirs or mine.W.tobytes() == theirs.W.tobytes()
     other.check_agreement(FRESH)
-    assert list(other.original(FRESH)) == list(pipe.predict(FRESH))
+    assert list(other.predict_original(FRESH)) == list(pipe.predict(FRESH))
     # float32 margins are those of the deployed model, from the table's own numbers
     mine, theirs = (
         np.asarray(model.margins(pp.Shifts.of(model.network, 0.01), model.encode(FRESH), "float32"))

@@ -71,7 +71,7 @@ def test_model_predicts_label_from_cutoff_on(labels, kind, number):
         clear = np.abs(chance(pipe, frame, label) - p) > 1e-12
         expected = np.array(wanted(pipe, frame, label, p), dtype=object)
         assert (model.predict(frame) == expected)[clear].all()
-        assert model.original(frame).tolist() == wanted(pipe, frame, label, p)
+        assert model.predict_original(frame).tolist() == wanted(pipe, frame, label, p)
         assert model.cutoff == {label: p}
         assert f"cutoff {{{label!r}: {p}}}" in repr(model)
 
@@ -223,7 +223,7 @@ def test_torch_module_is_asked_for_its_probabilities(one, form, number):
         expected = np.where(chances >= p, number, 1 - number)
         assert 60 < (expected == number).sum() < 340
         assert (model.predict(rows) == expected)[clear].all()
-        assert (model.original(rows) == expected)[clear].all()
+        assert (model.predict_original(rows) == expected)[clear].all()
         model.check_agreement(model.table(rows))
 
 
@@ -237,7 +237,7 @@ def test_rounding_of_a_probability_near_1_is_covered(p):
     rows = logit + np.linspace(-1e-3, 1e-3, 4001)[:, None]
     rows = rows.astype(np.float32).astype(float)
     model = pp.Model.of(module, cutoff=p)
-    apart = (model.original(rows) == 1) != (rows[:, 0] >= logit)
+    apart = (model.predict_original(rows) == 1) != (rows[:, 0] >= logit)
     distance = np.abs(rows[apart, 0] - logit)
     bound = model.rounding(rows)[0]
     assert apart.any()
@@ -260,7 +260,7 @@ def test_keras_model_is_asked_for_its_probabilities(outputs, activation):
     model = pp.Model.of(net, cutoff=0.6)
     clear = np.abs(chances - 0.6) > 1e-5
     assert (model.predict(rows) == (chances >= 0.6))[clear].all()
-    assert (model.original(rows) == (chances >= 0.6))[clear].all()
+    assert (model.predict_original(rows) == (chances >= 0.6))[clear].all()
 
 
 @pytest.mark.parametrize("zipmap", [False, True])
@@ -278,7 +278,7 @@ def test_onnx_file_is_asked_for_its_probabilities(tmp_path, label, zipmap):
     rows = frame.to_numpy()
     clear = np.abs(chance(pipe, frame, label) - 0.8) > 1e-4
     expected = np.array(wanted(pipe, frame, label, 0.8), dtype=object)
-    assert (model.original(rows) == expected)[clear].all()
+    assert (model.predict_original(rows) == expected)[clear].all()
     assert (model.predict(rows) == expected)[clear].all()
 
 
@@ -309,7 +309,7 @@ def test_cutoff_follows_names_that_are_given_later():
     with torch.no_grad():
         module[0].weight[:], module[0].bias[:] = 1.0, 0.0
     cells = pd.DataFrame({"a": [-3.0, 0.0, 3.0]})
-    assert cut.original(cells).tolist() == ["refused", "approved", "approved"]
+    assert cut.predict_original(cells).tolist() == ["refused", "approved", "approved"]
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_every_prediction_is_keras_own(name, saved, tmp_path, request):
         sure = clear(model.network, rows)
         assert sure.mean() > 0.95
         assert (model.predict(table) == theirs)[sure].all()
-        assert (model.original(table) == theirs).all()
+        assert (model.predict_original(table) == theirs).all()
         model.check_agreement(table)
         z = model.network.logits(rows)
         if outputs.shape[1] == 1 and name != "list_of_inputs":
@@ -343,7 +343,7 @@ def test_columns_are_called_as_the_inputs():
     frame = people()
     said = classes("one_input", run(trained("one_input"), "one_input", frame))
     assert (named.predict(frame) == said).mean() > 0.99
-    assert (named.original(frame) == said).all()
+    assert (named.predict_original(frame) == said).all()
 
 
 def test_the_schema_speaks_of_the_table():
@@ -400,7 +400,7 @@ def test_a_column_that_the_model_never_looks_at_may_be_left_out():
     frame = people()
     assert list(model.schema.by_name) == ["age", "income"]
     said = classes("", run(source, "a_column_of_no_use", frame))
-    assert (model.original(frame[["age", "income"]]) == said).all()
+    assert (model.predict_original(frame[["age", "income"]]) == said).all()
 
 
 def test_a_model_that_was_changed_after_it_was_read_is_noticed():
@@ -522,7 +522,7 @@ def test_whole_numbers_stay_whole():
     frame = people().astype({"kids": float})
     frame.loc[2, "kids"] = 1.5
     with pytest.raises(InputError, match=r"row 2, column 'kids'.*whole numbers.*1\.5.*step=1"):
-        model.original(frame)
+        model.predict_original(frame)
 
 
 def test_rows_of_a_network_are_plain_numbers():
@@ -540,7 +540,7 @@ def test_missing_cells_are_named():
     frame = people()
     frame.loc[4, "income"] = np.nan
     with pytest.raises(InputError, match=r"row 4, column 'income'.*no missing"):
-        model.original(frame)
+        model.predict_original(frame)
 
 
 def test_a_layer_that_was_changed_is_noticed():
@@ -864,4 +864,4 @@ def test_random_models(tmp_path_factory, data, saved):
     rows = model.encode(table)
     assert form_of(model.network, rows, outputs, "float32") is not None
     sure = clear(model.network, rows)
-    assert (model.original(table) == model.predict(table))[sure].all()
+    assert (model.predict_original(table) == model.predict(table))[sure].all()

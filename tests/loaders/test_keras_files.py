@@ -325,7 +325,7 @@ def assert_said(model, name):
     table, said, outputs = facts(name)
     assert len(set(said.tolist())) > 1
     assert (model.predict(table) == said).all()
-    assert (model.original(table) == said).all()
+    assert (model.predict_original(table) == said).all()
     z = model.network.logits(model.encode(table))
     if name == "alone":
         np.testing.assert_allclose(z, outputs, atol=1e-5)
@@ -360,7 +360,7 @@ def test_an_unknown_word_is_no_legal_value():
     with pytest.raises(SchemaError, match=r"row 3, column 'job'.*UNK"):
         model.predict(table)
     with pytest.raises(InputError, match=r"row 3, column 'job': '\[UNK\]' is not in the vocab"):
-        model.original(table)
+        model.predict_original(table)
 
 
 def setting(layer, **values):

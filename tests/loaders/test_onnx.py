@@ -850,7 +850,7 @@ def test_every_prediction_is_onnxruntime_s_own(tmp_path, name, classifier):
     assert clear.mean() > 0.9 or name == "untouched numbers"  # which learns nothing
     label, probabilities = run_table(path, frame)
     assert (model.predict(frame) == label)[clear].all()
-    assert (model.original(frame) == label).all()
+    assert (model.predict_original(frame) == label).all()
     P = [row["yes"] for row in probabilities] if zipmap else probabilities[:, 1]
     z = model.network.logits(rows)[:, 0]
     np.testing.assert_allclose(expit(z), P, atol=1e-4)
@@ -884,7 +884,7 @@ def test_one_input_of_all_columns(tmp_path):
     assert model.schema.by_name["x1"].missing == pytest.approx(np.nanmean(X[:, 1]))
     table = pd.DataFrame(X, columns=["x0", "x1"])
     assert (model.predict(table) == pipe.predict(X)).all()
-    assert (model.original(table) == pipe.predict(X)).all()
+    assert (model.predict_original(table) == pipe.predict(X)).all()
 
 
 def test_numbers_as_labels(tmp_path):
@@ -1001,7 +1001,7 @@ def test_embeddings_and_batch_norm_in_front(tmp_path):
     X = np.column_stack([rng.normal(0, 2, (300, 2)), rng.integers(3, size=300)]).astype(np.float32)
     (z,) = run(path, X)
     np.testing.assert_allclose(model.network.logits(model.encode(X)), z, atol=1e-5)
-    assert (model.original(X) == (z[:, 0] >= 0)).all()
+    assert (model.predict_original(X) == (z[:, 0] >= 0)).all()
 
 
 def test_a_single_logit_is_no_probability(tmp_path):
@@ -1011,7 +1011,7 @@ def test_a_single_logit_is_no_probability(tmp_path):
     z = model.network.logits(model.encode(X))[:, 0]
     small = X[(z > 0.01) & (z < 0.49)]
     assert len(small) > 3
-    assert (model.original(small) == 1).all()
+    assert (model.predict_original(small) == 1).all()
 
 
 @pytest.mark.parametrize(

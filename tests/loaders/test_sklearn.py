@@ -73,7 +73,7 @@ def test_every_prediction_is_the_source_s_own(name, classifier):
         # On raw incomes this network learns nothing.
         assert set(theirs) == {"no", "yes"} or (name, classifier) == ("untouched numbers", "mlp")
         assert (ours == theirs).all()
-        np.testing.assert_array_equal(model.original(table[frame.columns]), theirs)
+        np.testing.assert_array_equal(model.predict_original(table[frame.columns]), theirs)
         z = model.network.logits(model.encode(table))[:, 0]
         P = pipe.predict_proba(table[frame.columns])[:, 1]
         np.testing.assert_allclose(expit(z), P, rtol=1e-9, atol=1e-12)
@@ -153,7 +153,7 @@ def test_rows_without_names():
     )
     named = model.with_schema(schema)
     assert (named.predict(frame) == pipe.predict(X)).all()
-    assert (named.original(frame) == pipe.predict(X)).all()
+    assert (named.predict_original(frame) == pipe.predict(X)).all()
 
 
 def test_several_classes_with_labels():

@@ -286,9 +286,9 @@ def check(module, X, *, threshold=0.0, to_logits=lambda Y: Y):
         ours = model.network.logits(model.encode(table))
         np.testing.assert_allclose(ours, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
         assert (model.predict(table) == classes(doubled(module, X), threshold)).all()
-        assert (model.original(table) == classes(single(module, X), threshold)).all()
+        assert (model.predict_original(table) == classes(single(module, X), threshold)).all()
     far = np.abs(exact).max(axis=1) > 1e-3 * np.abs(exact).max()
-    assert (model.predict(X) == model.original(X))[far].all()
+    assert (model.predict(X) == model.predict_original(X))[far].all()
     rounded = to_logits(single(module, X)).reshape(exact.shape)
     np.testing.assert_allclose(rounded, exact, rtol=1e-3, atol=1e-4 * np.abs(exact).max())
     if all(isinstance(feature, Continuous) for feature in model.schema.features):
@@ -378,7 +378,7 @@ def test_a_table_of_categories_alone():
     with torch.no_grad():
         theirs = module(torch.as_tensor(X, dtype=torch.int64)).argmax(dim=1).numpy()
     assert (model.predict(X) == theirs).all()
-    assert (model.original(X) == theirs).all()
+    assert (model.predict_original(X) == theirs).all()
     with pytest.raises(ModelNotSupportedError, match=r"rows of whole numbers.*x\[:, 0\].long\(\)"):
         Model.of(Whole(3))
 
@@ -389,10 +389,10 @@ def test_columns_that_are_never_looked_at_may_be_left_out():
     X = rows()
     frame = pd.DataFrame(X[:, [4, 1, 2]], columns=["x4", "x1", "x2"])
     np.testing.assert_array_equal(model.predict(frame), model.predict(X))
-    np.testing.assert_array_equal(model.original(frame), model.original(X))
+    np.testing.assert_array_equal(model.predict_original(frame), model.predict_original(X))
     frame.loc[3, "x4"] = np.nan
     with pytest.raises(InputError, match=r"row 3, column 'x4'.*missing"):
-        model.original(frame)
+        model.predict_original(frame)
 
 
 def test_names_come_from_the_user_s_schema():
@@ -418,7 +418,7 @@ def test_names_come_from_the_user_s_schema():
     model = Model.of(smaller).with_schema(user)
     theirs = classes(single(smaller, X[:, [0, 1, 2, 4]]))
     assert (model.predict(frame) == theirs).all()
-    assert (model.original(frame) == theirs).all()
+    assert (model.predict_original(frame) == theirs).all()
 
 
 class Columns(nn.Module):
@@ -464,7 +464,7 @@ def test_functions_in_forward(outputs, last, threshold, to_logits):
         ours = model.network.predict_proba(model.encode(X))
         P = doubled(module, X)
         np.testing.assert_allclose(ours, np.exp(P) if P.max() <= 0.0 else P, atol=1e-9)
-        assert (model.original(X) == single(module, X).argmax(axis=1)).all()
+        assert (model.predict_original(X) == single(module, X).argmax(axis=1)).all()
     else:
         check(module, X, threshold=threshold, to_logits=to_logits)
 
@@ -475,7 +475,7 @@ def test_the_module_stays_as_it_is():
     torch.manual_seed(5)
     state = torch.get_rng_state()
     model = Model.of(module)
-    model.original(rows())
+    model.predict_original(rows())
     assert all(m.training for m in module.modules())
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in module.state_dict().items():
@@ -528,7 +528,7 @@ def test_float64_modules():
         theirs = module(torch.as_tensor(X)).numpy()
     np.testing.assert_allclose(model.network.logits(model.encode(X)), theirs, atol=1e-9)
     assert model.network.precision == "float64"
-    assert (model.original(X) == classes(theirs)).all()
+    assert (model.predict_original(X) == classes(theirs)).all()
 
 
 def test_layers_that_are_left_out():
@@ -941,7 +941,7 @@ def test_each_refusal_has_a_next_step_that_works(wrong, message, right):
         Model.of(Custom(wrong).eval())
     model = Model.of(Custom(right).eval())
     X = rows()[:, : len(model._columns)]
-    assert (model.predict(X) == model.original(X)).mean() > 0.99
+    assert (model.predict(X) == model.predict_original(X)).mean() > 0.99
 
 
 def test_autocast():
@@ -1142,7 +1142,7 @@ def agrees(path, module, X):
     exact = doubled(module, X)
     error = np.abs(model.network.logits(model.encode(X)) - exact)
     assert error.max() <= 1e-5 * np.abs(exact).max()
-    assert (model.original(X) == classes(single(module, X))).all()
+    assert (model.predict_original(X) == classes(single(module, X))).all()
 
 
 def test_batch_norm_in_training_mode(tmp_path):

@@ -99,7 +99,7 @@ class Retrained:
 
     def _says(self, table: pd.DataFrame) -> Array:
         """Class of each row, by the original model if it is at hand."""
-        said = self.model.original(table)
+        said = self.model.predict_original(table)
         found: Array = self.model.predict(table) if said is None else said
         return found
 

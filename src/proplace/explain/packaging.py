@@ -125,7 +125,7 @@ def _labels_by_original(
         table = pd.DataFrame(cells)
     else:  # columns that the model does not read stay the person's own
         table = people.iloc[[located[n][0] for n in found]].assign(**cells)
-    said = model.original(table)
+    said = model.predict_original(table)
     return {} if said is None else dict(zip(found, said, strict=True))
 
 

@@ -160,7 +160,7 @@ def decide(model: Model, row: pd.DataFrame, label: Label) -> Decision:
     target = _number(model, label)
     codes = encoded(model.schema, row)
     try:
-        said = model.original(row[list(model.schema.by_name)])
+        said = model.predict_original(row[list(model.schema.by_name)])
     except ProplaceError:  # such as a number far out of a declared range, which the network takes
         said = None
     if said is not None:

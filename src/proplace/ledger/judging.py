@@ -374,7 +374,7 @@ def _said(model: Model, label: Any, table: pd.DataFrame, readable: Mask) -> npt.
     rows = np.flatnonzero(readable)
     if not len(rows):
         return found
-    said = model.original(table.iloc[rows].reset_index(drop=True))
+    said = model.predict_original(table.iloc[rows].reset_index(drop=True))
     if said is not None:
         found[rows] = np.array([one == label for one in said.tolist()], dtype=np.int8)
     return found

@@ -274,7 +274,7 @@ def taking_rows_of(base: Model, other: Model) -> Model:
     What it asks of the table is unchanged; only how it gets there from the rows of ``base`` differs. The
     composed input map is worked out in floats, so each entry is off by a few units in its last place
     (none where nothing was fitted again). What is proved about the network is proved about that map;
-    that the model itself says the same is for :meth:`Model.original` to tell.
+    that the model itself says the same is for :meth:`Model.predict_original` to tell.
 
     Raises InputError, with the reason, where there is none.
     """

@@ -228,10 +228,10 @@ class Model:
 
     @property
     def has_original(self) -> bool:
-        """Whether the source itself is at hand: see :meth:`original`."""
+        """Whether the source itself is at hand: see :meth:`predict_original`."""
         return self._original is not None
 
-    def original(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any] | None:
+    def predict_original(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any] | None:
         """Class label of each row by the source itself; None where it is not at hand."""
         if self._original is None:
             return None
@@ -370,7 +370,7 @@ class Model:
 
         Rows on a boundary between classes, where rounding alone decides, are left out.
         """
-        said = self.original(X)
+        said = self.predict_original(X)
         if said is None or not len(X):
             return
         rows = self.encode(X)
