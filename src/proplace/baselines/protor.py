@@ -142,7 +142,7 @@ class ProtoR(RobustBaseline):
         """Run the base method for all rows at once, again with the next kappa for those not robust."""
         prototypes = [self.prototype(x, target) for x in X]
         lost = Candidate(
-            None, f"no row that this person may become has {self.model_.called(target)}"
+            None, f"no row that this person may become has {self.model_.class_name(target)}"
         )
         found = [lost if q is None else Candidate(None) for q in prototypes]
         worst = np.full(len(X), -np.inf)

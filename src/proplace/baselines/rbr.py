@@ -209,7 +209,7 @@ class Rbr(Baseline):
         starts = [self.boundary(x, target) for x in X]
         good = [i for i, start in enumerate(starts) if start is not None]
         lost = Candidate(
-            None, f"no line to a row of {self.model_.called(target)} reaches the class"
+            None, f"no line to a row of {self.model_.class_name(target)} reaches the class"
         )
         found = [lost] * len(X)
         if good:

@@ -73,7 +73,7 @@ class Rnce(RobustBaseline):
             0.0,
             distinct(self.rows_),
             self.distance_,
-            self.model_.called(target),
+            self.model_.class_name(target),
         )
 
     def propose(self, X: Array, target: int) -> list[Candidate]:

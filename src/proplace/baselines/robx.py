@@ -115,11 +115,11 @@ class RobX(Baseline):
         rows = self._neighbours(x, target)
         if not len(rows):
             return Candidate(
-                None, f"no row that this person may become has {self.model_.called(target)}"
+                None, f"no row that this person may become has {self.model_.class_name(target)}"
             )
         stable = next((row for row in rows if self._stable(row, target, known)), None)
         if stable is None:
-            called = self.model_.called(target)
+            called = self.model_.class_name(target)
             reason = f"none of {len(rows)} rows of {called} has a stability of {self.tau}"
             return Candidate(None, reason)
         share = np.linspace(0.0, 1.0, self.steps + 1)[:, None]

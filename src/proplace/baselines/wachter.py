@@ -94,7 +94,7 @@ class Wachter(Baseline):
             gradient = 2.0 * (margin - 1.0)[:, None] * slope
             gradient += penalty * np.sign(points[todo] - X[todo])
             free[todo] = np.clip(free[todo] + adam.step(gradient, todo), low[todo], high[todo])
-        called, steps = self.model_.called(target), self.iterations * self.rounds
+        called, steps = self.model_.class_name(target), self.iterations * self.rounds
         spent = f"no point of {called} after {steps} steps"
         lost = set(todo.tolist())
         return [

@@ -471,7 +471,7 @@ class Explainer(Parameters, ABC):
         several sets, a certificate is kept where it proves all of them.
         """
         start, clock = time.monotonic(), Clock.of(self.time_limit)
-        reason = f"the network gives {self.model_.called(target)} already"
+        reason = f"the network gives {self.model_.class_name(target)} already"
         margin, certificate = np.nan, None
         if self.prover_ is None:
             margin = float(self.net_.margin(x, target)[0])

@@ -716,7 +716,7 @@ class Proplace(Explainer):
                 SLACK,
                 self.rows_,
                 self.distance_,
-                self.model_.called(target),
+                self.model_.class_name(target),
                 progress,
             )
         return self._robust[target]

@@ -269,8 +269,8 @@ class Model:
             value=label,
         )
 
-    def called(self, number: int) -> str:
-        """Say which class is meant, by its label."""
+    def class_name(self, number: int) -> str:
+        """Return a class as a phrase, by its label."""
         return f"class {short(self.classes[number])}"
 
     # -- what the searches need ----------------------------------------------------------------
