@@ -111,7 +111,9 @@ def test_another_model_behind_its_own_input_map(matrix, swapped):
     net = pp.Network([(rng.normal(size=(1, 3 if matrix else 2)), [0.3])], **parts)
     names = ["b", "a"] if swapped else ["a", "b"]
     features = [pp.Continuous(name, 0, 9, scaling=(2.0 + i, 3.0)) for i, name in enumerate(names)]
-    own = replace(pp.Model.of(net), schema=pp.Schema(features), named=True, has_preprocessing=True)
+    own = replace(
+        pp.Model.of(net), schema=pp.Schema(features), has_column_names=True, has_preprocessing=True
+    )
     mine = pp.Schema([pp.Continuous(name, 0, 9, scaling=(1.0, 5.0)) for name in "ab"])
     base = replace(own, schema=mine, network=pp.Network([([[1.0, 1.0]], [0.0])]))
     table = pd.DataFrame(rng.uniform(0.0, 9.0, (20, 2)), columns=["a", "b"])
@@ -296,7 +298,9 @@ def test_what_cannot_be_compared_says_why():
 
 
 def described(features, net):
-    return replace(pp.Model.of(net), schema=pp.Schema(features), named=True, has_preprocessing=True)
+    return replace(
+        pp.Model.of(net), schema=pp.Schema(features), has_column_names=True, has_preprocessing=True
+    )
 
 
 def test_recoded_boxes_contain_the_exact_ones():

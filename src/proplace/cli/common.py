@@ -187,7 +187,7 @@ def with_names(
     if schema is not None:
         return with_schema(model, schema)
     names = [name for name in table.columns if name not in others]
-    if model.named or set(model.schema.by_name) <= set(names):
+    if model.has_column_names or set(model.schema.by_name) <= set(names):
         return _with_booleans(model, table)
     if len(names) != len(model.schema.features):
         raise TableError(

@@ -66,7 +66,7 @@ def schema(
     frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
     if isinstance(source, CsvTable):
         frame = guessed(frame)
-    if whole is not None and whole.named:
+    if whole is not None and whole.has_column_names:
         frame = frame[[name for name in frame.columns if name in whole.schema.by_name]]
     found = Schema.infer(
         frame,

@@ -195,7 +195,9 @@ def _rows(model: Model, X: Table, *, declared: bool) -> Array:
     frame = as_frame(X)
     if frame is None:
         frame = model.table(X)
-    elif not (model.named or declared or set(model.schema.by_name) <= set(frame.columns)):
+    elif not (
+        model.has_column_names or declared or set(model.schema.by_name) <= set(frame.columns)
+    ):
         raise InputError(
             f"the network does not know the names of its columns, so the table's "
             f"({listing(frame.columns)}) cannot be matched; give the model itself or a schema=, or "

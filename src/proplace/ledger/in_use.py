@@ -63,7 +63,7 @@ def reading(source: object, base: Model) -> Model:
                 name="model",
             )
         known = set(model.schema.by_name) <= set(base.schema.by_name)
-        if model.named and known and not _plain(base.schema):
+        if model.has_column_names and known and not _plain(base.schema):
             raise InputError(
                 "the model names columns of the table and does nothing to them, and the promises were "
                 "made of a network behind a schema that scales or encodes them: does it take them as "
@@ -74,7 +74,7 @@ def reading(source: object, base: Model) -> Model:
         twice = bool(base.network.input_map)
         described = model.with_schema(base.schema, scaled_twice=twice)
         return with_classes_of(base, described)
-    if not model.named:
+    if not model.has_column_names:
         if not model.has_preprocessing:
             raise InputError(
                 "the model does not say how it reads the table, which the model of the promises scales "
@@ -188,7 +188,7 @@ def _number(model: Model, label: Label) -> int:
 
 def check_named(model: Model) -> Model:
     """A model that can be kept: its columns must have names."""
-    if not model.named:
+    if not model.has_column_names:
         raise LedgerError(
             "the columns of the model have no names, and there is no promise yet that says what they "
             f"are; {_SAY}",

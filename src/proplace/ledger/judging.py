@@ -111,7 +111,7 @@ def judge(compared: Comparison, group: OpenPromises) -> Judgement:
     if compared.target is None:
         return found
     if compared.on_rows is None:
-        if compared.model.named:  # else nobody knows which column is which
+        if compared.model.has_column_names:  # else nobody knows which column is which
             _judge_table(compared, group, _answers(group.facts), found)
             _judge_filled(compared, group, found)
         return found

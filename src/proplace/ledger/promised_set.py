@@ -30,7 +30,11 @@ def common_set(model: Model, terms: Sequence[Terms]) -> Shifts:
     boxes: dict[str, Shifts] = {}
     for one in terms:
         # What trains within the set takes its cut-off from it.
-        encoding = model.encoding if model.named or model.has_preprocessing else one.model.encoding
+        encoding = (
+            model.encoding
+            if model.has_column_names or model.has_preprocessing
+            else one.model.encoding
+        )
         if encoding != one.model.encoding:
             raise DeltaError(
                 "promises were made of a model that scales or encodes its table in another way, so that "

@@ -95,7 +95,7 @@ class Reading:
         self._read()
 
     @property
-    def named(self) -> bool:
+    def has_column_names(self) -> bool:
         """Whether the model has names for its columns."""
         return len(self.ports) > 1
 

@@ -80,7 +80,7 @@ def _whole(runner: Runner) -> Whole:
         None,
         predict,
         columns=tuple(reading.all_titles),
-        named=reading.named,
+        has_column_names=reading.has_column_names,
         probabilities=lambda frame: probabilities_of(
             run(frame), reading.chain.activation or "logits"
         ),

@@ -35,7 +35,7 @@ class Whole:
         The model's own labels (or class numbers) for a table, or None where it cannot be run.
     columns
         All columns of the table, those that the model never looks at among them.
-    named
+    has_column_names
         Whether the model knows its columns by name.
     probabilities
         The model's own probability of each class for a table, one column each, or None where it
@@ -47,7 +47,7 @@ class Whole:
     classes: tuple[Label, ...] | None
     predict: Callable[[pd.DataFrame], Any] | None
     columns: tuple[str, ...]
-    named: bool
+    has_column_names: bool
     probabilities: Callable[[pd.DataFrame], Any] | None = None
 
 
@@ -68,4 +68,6 @@ def whole_network(net: Network) -> Whole:
         if (rest != (1.0 if name == "scale" else 0.0)).any():
             parts[name] = rest
     network = net.behind(InputMap(**parts))
-    return Whole(network, Schema(features), None, None, columns=tuple(names), named=False)
+    return Whole(
+        network, Schema(features), None, None, columns=tuple(names), has_column_names=False
+    )

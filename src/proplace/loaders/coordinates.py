@@ -248,14 +248,14 @@ def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, 
 
     Raises InputError, with the reason, where the models look at other columns or labels.
     """
-    if not (other.named or other.has_preprocessing):
+    if not (other.has_column_names or other.has_preprocessing):
         if other.network.inputs != base.network.inputs:
             raise InputError(
                 f"the network takes {other.network.inputs} columns, and the model in use encodes its "
                 f"table as {base.network.inputs}; give the model itself, which knows its columns"
             )
         return low, high
-    A, a = _recoded(base, other if other.named else _under_names_of(base, other))
+    A, a = _recoded(base, other if other.has_column_names else _under_names_of(base, other))
     if np.array_equal(A, np.eye(base.schema.width)) and not a.any():
         return low, high
     up, down = np.maximum(A, 0.0), np.minimum(A, 0.0)
@@ -278,7 +278,7 @@ def taking_rows_of(base: Model, other: Model) -> Model:
 
     Raises InputError, with the reason, where there is none.
     """
-    if not other.named:
+    if not other.has_column_names:
         other = _under_names_of(base, other)
     if other.classes != base.classes:
         raise InputError(
@@ -294,7 +294,7 @@ def taking_rows_of(base: Model, other: Model) -> Model:
         network=net if same else _behind_recoding(net, A, a),
         schema=base.schema,
         has_preprocessing=base.has_preprocessing or other.has_preprocessing,
-        named=base.named,
+        has_column_names=base.has_column_names,
         _columns=base._columns,
     )
 

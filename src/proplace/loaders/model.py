@@ -65,7 +65,7 @@ class Model:
     has_preprocessing
         Whether the source does anything to the table in front of its layers. If not, the table may
         be encoded by any schema of the right width.
-    named
+    has_column_names
         Whether the columns have names of their own; else they are known by their order.
     origin
         The name and digest of the file that the model was read from, or what it was in memory.
@@ -102,7 +102,7 @@ class Model:
     schema: Schema
     classes: tuple[Label, ...]
     has_preprocessing: bool = False
-    named: bool = True
+    has_column_names: bool = True
     _columns: tuple[str, ...] = ()
     _original: Callable[[pd.DataFrame], Any] | None = None
     _probabilities: Callable[[pd.DataFrame], Any] | None = None
@@ -156,7 +156,7 @@ class Model:
             net,
             schema,
             tuple(range(net.classes)),
-            named=False,
+            has_column_names=False,
             _columns=tuple(schema.by_name),
             labelled=False,
             bare=True,
@@ -175,7 +175,7 @@ class Model:
             whole.schema,
             classes,
             not plain or bool(net.input_map),
-            whole.named,
+            whole.has_column_names,
             whole.columns,
             whole.predict,
             whole.probabilities,
@@ -443,7 +443,7 @@ class Model:
         """
         if not self.has_preprocessing:
             return self._encoded_by(schema, scaled_twice=scaled_twice)
-        if not self.named:
+        if not self.has_column_names:
             return self.renamed([feature.name for feature in schema.features]).with_schema(schema)
         mine, theirs = self.schema.by_name, schema.by_name
         problems = [
@@ -517,7 +517,7 @@ class Model:
         return dataclasses.replace(
             self,
             schema=schema,
-            named=True,
+            has_column_names=True,
             declared=True,
             _columns=tuple(schema.by_name),
             _original=_behind(change, self._original),
@@ -578,7 +578,7 @@ class Model:
             _columns=tuple(names),
             _original=_behind(change, self._original),
             _probabilities=_behind(change, self._probabilities),
-            named=True,
+            has_column_names=True,
         )
 
 

@@ -68,7 +68,7 @@ def whole_sklearn(model: object) -> Whole:
         pipeline.classes,
         predict,
         columns=tuple(pipeline.titles),
-        named=pipeline.named,
+        has_column_names=pipeline.has_column_names,
         probabilities=probabilities,
     )
 
@@ -94,7 +94,7 @@ class _Pipeline:
         for path, step in front:
             check_fitted(named(path, step), step)
         names = getattr(self.source, "feature_names_in_", None)
-        self.named = names is not None
+        self.has_column_names = names is not None
         count = int(self.source.n_features_in_)
         self.titles = [f"x{i}" for i in range(count)] if names is None else [str(n) for n in names]
         self.flow = Flow()
@@ -120,7 +120,7 @@ class _Pipeline:
             },
             index=frame.index,
         )
-        return whole if self.named else whole.to_numpy()
+        return whole if self.has_column_names else whole.to_numpy()
 
     def network(self, input_map: InputMap, factor: float = 1.0) -> Network:
         """Return the classifier's layers behind an input map, logits times a factor."""

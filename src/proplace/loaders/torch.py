@@ -98,7 +98,7 @@ def whole_torch(module: object) -> Whole:
         None,
         predict,
         columns=tuple(reading.source.titles),
-        named=False,
+        has_column_names=False,
         probabilities=lambda frame: probabilities_of(run(frame), form),
     )
 

@@ -167,7 +167,7 @@ def check_agreement(model: Model, X: Table, *, what: str) -> None:
 def _named(model: Model, frame: pd.DataFrame) -> Model:
     """Return a model with the names of the table's columns, if it has none of its own."""
     names = [str(name) for name in frame.columns]
-    if model.named or set(model.schema.by_name) <= set(names):
+    if model.has_column_names or set(model.schema.by_name) <= set(names):
         return model
     return model.renamed(names)
 
