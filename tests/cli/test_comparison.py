@@ -100,7 +100,7 @@ def test_the_same_predictions_are_confirmed(folder, command, model, schema, said
 
 def test_one_other_prediction_among_all_is_found(folder, tmp_path):
     table = pd.read_csv(folder / "train.csv")
-    model = pp.Model.of(folder / "minmax.onnx").renamed(NUMBERS)
+    model = pp.Model.of(folder / "minmax.onnx").with_column_names(NUMBERS)
     row = int(np.argmax(np.abs(model.network.logits(model.encode(table))[:, 0])))
     table.loc[row, "said_minmax"] = 1 - table.loc[row, "said_minmax"]
     table.to_csv(tmp_path / "train.csv", index=False)

@@ -79,7 +79,7 @@ def module(sign):
 def test_a_module_without_labels_must_be_told_what_its_classes_are(book):
     ledger, *_ = book
     for sign, labels in ((1.0, ["refused", "approved"]), (-1.0, ["approved", "refused"])):
-        own = pp.Model.of(module(sign)).renamed(["income", "debt"])
+        own = pp.Model.of(module(sign)).with_column_names(["income", "debt"])
         silent = ledger.audit(own)
         assert silent.counts["unknown"] == len(silent)
         assert "with_classes" in str(silent)

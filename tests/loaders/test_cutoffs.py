@@ -305,7 +305,7 @@ def test_cutoff_follows_names_that_are_given_later():
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(1, 1)).double()
     named = pp.Model.of(module).with_classes(["refused", "approved"])
-    cut = pp.Model.of(named.renamed(["a"]), cutoff={"refused": 0.9})
+    cut = pp.Model.of(named.with_column_names(["a"]), cutoff={"refused": 0.9})
     with torch.no_grad():
         module[0].weight[:], module[0].bias[:] = 1.0, 0.0
     cells = pd.DataFrame({"a": [-3.0, 0.0, 3.0]})

@@ -119,8 +119,8 @@ class RobX(Baseline):
             )
         stable = next((row for row in rows if self._stable(row, target, known)), None)
         if stable is None:
-            called = self.model_.class_name(target)
-            reason = f"none of {len(rows)} rows of {called} has a stability of {self.tau}"
+            label = self.model_.class_name(target)
+            reason = f"none of {len(rows)} rows of {label} has a stability of {self.tau}"
             return Candidate(None, reason)
         share = np.linspace(0.0, 1.0, self.steps + 1)[:, None]
         line = self.legal((1.0 - share) * rows[0] + share * stable, bounds)

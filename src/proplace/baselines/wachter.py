@@ -94,8 +94,8 @@ class Wachter(Baseline):
             gradient = 2.0 * (margin - 1.0)[:, None] * slope
             gradient += penalty * np.sign(points[todo] - X[todo])
             free[todo] = np.clip(free[todo] + adam.step(gradient, todo), low[todo], high[todo])
-        called, steps = self.model_.class_name(target), self.iterations * self.rounds
-        spent = f"no point of {called} after {steps} steps"
+        label, steps = self.model_.class_name(target), self.iterations * self.rounds
+        spent = f"no point of {label} after {steps} steps"
         lost = set(todo.tolist())
         return [
             Candidate(None, spent) if i in lost else Candidate(points[i]) for i in range(len(X))

@@ -102,9 +102,9 @@ def certify(
         rest = "".join(
             f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
         )
-        called = whole.class_name(whole.target(wanted))
+        label = whole.class_name(whole.target(wanted))
         say(
-            f"{counts['robust']} of {counts['rows']} rows get {called} from every network "
+            f"{counts['robust']} of {counts['rows']} rows get {label} from every network "
             f"{given.words}{_missed(missed)}{rest}"
         )
 

@@ -197,7 +197,7 @@ def with_names(
             name=table.path.name,
             value=names,
         )
-    return _with_booleans(model.renamed(names), table)
+    return _with_booleans(model.with_column_names(names), table)
 
 
 def _with_booleans(model: WholeModel, table: TableFile) -> WholeModel:

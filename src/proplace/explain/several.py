@@ -137,7 +137,9 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
 def _named(own: Model, base: Model, schema: Schema | None) -> Model:
     """The other model, its columns described as those of the model in use."""
     if own.has_preprocessing and not own.has_column_names and len(own.columns) == len(base.columns):
-        own = own.renamed(base.columns)  # in the order of the table, which need not be the schema's
+        own = own.with_column_names(
+            base.columns
+        )  # in the order of the table, which need not be the schema's
     if schema is not None and (own.has_preprocessing or not base.has_preprocessing):
         if own.has_preprocessing and own.has_column_names:
             known = [feature for feature in schema.features if feature.name in own.schema.by_name]

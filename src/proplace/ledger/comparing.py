@@ -121,7 +121,7 @@ class Comparison:
 def _outside(models: ModelSet, base: Model, other: Model) -> str:
     """By how much a network that is of the right shape lies outside of a set, in words."""
     there = dataclasses.replace(base, network=models.net)
-    other = other if other.has_column_names else other.renamed(base._columns)
+    other = other if other.has_column_names else other.with_column_names(base._columns)
     try:
         far = outside(models.shifts, in_coordinates_of(there, other))
     except (DeltaError, ValueError):
@@ -143,7 +143,7 @@ def _lies_in(models: ModelSet, base: Model, other: Model) -> bool:
     may be in real numbers must lie inside.
     """
     there = dataclasses.replace(base, network=models.net)
-    other = other if other.has_column_names else other.renamed(base._columns)
+    other = other if other.has_column_names else other.with_column_names(base._columns)
     net = in_coordinates_of(there, other)
     if net is other.network:
         return models.shifts.contains(net)

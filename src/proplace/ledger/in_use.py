@@ -83,7 +83,7 @@ def reading(source: object, base: Model) -> Model:
                 "Network (Model.of(model).network) that takes rows as that model encodes them",
                 name="model",
             )
-        model = model.renamed(base.columns)
+        model = model.with_column_names(base.columns)
     return with_classes_of(base, model)
 
 

@@ -334,7 +334,7 @@ def _under_names_of(base: Model, other: Model) -> Model:
             "give it together with its preprocessing (a pipeline), or as a bare Network "
             "(Model.of(...).network) that takes rows as the model in use encodes them"
         )
-    return other.renamed(base._columns)
+    return other.with_column_names(base._columns)
 
 
 def _behind_scale(base: Model, W: Array) -> Array:

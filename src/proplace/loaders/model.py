@@ -444,7 +444,9 @@ class Model:
         if not self.has_preprocessing:
             return self._encoded_by(schema, scaled_twice=scaled_twice)
         if not self.has_column_names:
-            return self.renamed([feature.name for feature in schema.features]).with_schema(schema)
+            return self.with_column_names(
+                [feature.name for feature in schema.features]
+            ).with_schema(schema)
         mine, theirs = self.schema.by_name, schema.by_name
         problems = [
             f"the model takes a column {name!r}, which the schema does not describe"
@@ -558,7 +560,7 @@ class Model:
         known = None if ask is None else original if given != self.classes else ask
         return dataclasses.replace(self, classes=given, labelled=True, _original=known)
 
-    def renamed(self, names: Sequence[str]) -> Model:
+    def with_column_names(self, names: Sequence[str]) -> Model:
         """Return a model without names of its own under the names of its columns, in order."""
         if len(names) != len(self._columns):
             raise SchemaError(

@@ -169,7 +169,7 @@ def _named(model: Model, frame: pd.DataFrame) -> Model:
     names = [str(name) for name in frame.columns]
     if model.has_column_names or set(model.schema.by_name) <= set(names):
         return model
-    return model.renamed(names)
+    return model.with_column_names(names)
 
 
 def _text_names(frame: pd.DataFrame) -> pd.DataFrame:
