@@ -115,8 +115,8 @@ def test_validity_counts_pairs_of_answers_and_networks():
         )
     assert found.curve["validity"].tolist() == pytest.approx([2 / 3])
     assert found.success
-    assert found.changes.tolist() == pytest.approx([0.1, 0.0, 0.4])
-    assert found.change == pytest.approx(0.4)
+    assert found.change_per_model.tolist() == pytest.approx([0.1, 0.0, 0.4])
+    assert found.max_change == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("n_jobs", quick(1, [1, 2]))
@@ -138,7 +138,7 @@ def test_a_delta_as_large_as_every_change_proves_validity(n_jobs):
     found = pp.calibrate_delta(
         net, X, retrained=moved, people=refused, deltas=[0.0, 0.001, largest]
     )
-    assert found.change == largest
+    assert found.max_change == largest
     assert found.success
     assert found.curve["validity"].iloc[-1] == 1.0
     assert found.curve["validity"].iloc[0] < 1.0
@@ -283,7 +283,7 @@ def test_pipelines_whose_scalers_were_fitted_again(lender):
     )
     base = pp.Model.of(pipe)
     moved = [base.network.distance(in_coordinates_of(base, pp.Model.of(p))) for p in later]
-    assert found.changes.tolist() == moved
+    assert found.change_per_model.tolist() == moved
     accepted = table[pipe.predict(table) == "yes"]
     assert found.accepted == len(accepted)
     for delta, (_, row) in zip(deltas, found.curve.iterrows(), strict=True):

@@ -296,7 +296,7 @@ def test_models_that_are_held_out_report_and_do_not_choose():
     )
     assert found.delta == alone.delta
     pd.testing.assert_frame_equal(found.curve, alone.curve)
-    assert found.changes.tolist() == alone.changes.tolist()
+    assert found.change_per_model.tolist() == alone.change_per_model.tolist()
     unseen = found.unseen
     assert (unseen.models, unseen.promises, unseen.whole, unseen.share) == (4, 2, 3, 0.75)
     expected = stats.beta.ppf(0.05, 3, 2)
@@ -307,12 +307,12 @@ def test_a_share_is_put_aside_by_the_seed():
     later = [threshold(0.5 + 0.005 * n) for n in range(30)]
     options = {"deltas": [0.05, 0.1], "risk": 0.1, "held_out": 0.3}
     found = quiet(BASE, ROWS, retrained=later, people=REFUSED, **options)
-    assert len(found.changes) == 21
+    assert len(found.change_per_model) == 21
     assert found.unseen.models == 9
     again = quiet(BASE, ROWS, retrained=later, people=REFUSED, **options)
-    assert again.changes.tolist() == found.changes.tolist()
+    assert again.change_per_model.tolist() == found.change_per_model.tolist()
     other = quiet(BASE, ROWS, retrained=later, people=REFUSED, **options, seed=1)
-    assert sorted(other.changes) != sorted(found.changes)
+    assert sorted(other.change_per_model) != sorted(found.change_per_model)
     with raises(InputError, name="held_out", value=0.5):
         pp.calibrate_delta(BASE, ROWS, retrained=later[:1], people=REFUSED, held_out=0.5)
     with raises(InputError, name="risk", value=0.05, match="19"):  # 21 less 6
@@ -428,8 +428,8 @@ def test_other_architectures_scalers_and_training_from_scratch():
         k=5,
         held_out=later[4:],
     )
-    assert np.isnan(found.changes).tolist() == [True, False, True, False]
-    assert np.isfinite(found.change)
+    assert np.isnan(found.change_per_model).tolist() == [True, False, True, False]
+    assert np.isfinite(found.max_change)
     for delta, (_, row) in zip(deltas, found.curve.iterrows(), strict=True):
         answers = pp.Proplace(pipe, delta, k=5).fit(table).explain(refused, "yes")
         changed = pd.DataFrame([e.counterfactual for e in answers])
@@ -440,7 +440,7 @@ def test_other_architectures_scalers_and_training_from_scratch():
     nothing = quiet(
         pipe, table, retrained=later[:1], people=refused, target="yes", deltas=[0.01], k=5
     )
-    assert math.isnan(nothing.change)
+    assert math.isnan(nothing.max_change)
 
 
 def test_a_model_of_other_classes_is_refused_with_its_number():

@@ -108,11 +108,11 @@ def test_refits_are_the_same_for_any_number_of_processes_and_differ_by_seed(lend
     asked = {"refits": 3, "target": "yes", "k": 5, "deltas": [0.001], "validity": 0}
     one = pp.calibrate_delta(pipe, table, decided, **asked)
     again = pp.calibrate_delta(pipe, table, pd.Series(decided), **asked, n_jobs=2)
-    np.testing.assert_array_equal(again.changes, one.changes)
+    np.testing.assert_array_equal(again.change_per_model, one.change_per_model)
     pd.testing.assert_frame_equal(again.curve, one.curve)
     other = pp.calibrate_delta(pipe, table, decided, **asked, seed=1)
-    assert not set(other.changes) & set(one.changes)
-    assert len(set(one.changes)) == 3
+    assert not set(other.change_per_model) & set(one.change_per_model)
+    assert len(set(one.change_per_model)) == 3
 
 
 def test_every_random_state_is_set_and_the_pipeline_is_left_alone(lender, recorded):
@@ -251,7 +251,7 @@ def test_a_torch_module_is_retrained_by_a_function():
     torch.manual_seed(0)
     module = train(np.arange(120))
     found = pp.calibrate_delta(module, X, refits=2, train=train, k=5, validity=0.5)
-    assert len(found.changes) == 2
+    assert len(found.change_per_model) == 2
     assert found.people > 0
 
 
@@ -281,7 +281,7 @@ def test_risk_and_held_out_models_work_with_refits(lender):
             k=5,
             deltas=[0.001, 0.02],
         )
-    assert len(found.changes) == 3
+    assert len(found.change_per_model) == 3
     assert found.unseen.models == 3
     assert "N = 3 refits on bootstrap rows" in found.statement or not found.success
 

@@ -138,11 +138,11 @@ def test_exported_pipelines_whose_scalers_were_fitted_again(lender, people):
     )
     assert facts["delta"] == found.delta
     assert facts["accepted"] == found.accepted
-    assert [change["model"] for change in facts["changes"]] == [
+    assert [change["model"] for change in facts["change_per_model"]] == [
         str(folder / f"later-{seed}.onnx") for seed in (1, 2)
     ]
-    moved = [change["change"] for change in facts["changes"]]
-    assert moved == pytest.approx(found.changes.tolist(), rel=1e-3)  # ONNX holds float32
+    moved = [change["change"] for change in facts["change_per_model"]]
+    assert moved == pytest.approx(found.change_per_model.tolist(), rel=1e-3)  # ONNX holds float32
     for theirs, (_, ours) in zip(facts["curve"], found.curve.iterrows(), strict=True):
         assert theirs["delta"] == ours["delta"]
         assert theirs["validity"] == ours["validity"]

@@ -101,10 +101,10 @@ class Calibration:
         True if the smallest delta that does what was asked for leaves too few of them.
     shortfall
         The reason why no delta suffices, and what to do next; empty on success.
-    change
-        The quantile of ``changes`` that was asked for: a delta that *proves* validity on that share
-        of the retrained networks.
-    changes
+    max_change
+        The requested quantile of ``change_per_model``, by default the largest: a delta that *proves*
+        validity on that share of the retrained networks.
+    change_per_model
         Largest change of a trained parameter of each retrained network; NaN where parameters cannot be
         compared, infinite where no delta includes it, because its batch norm moved what no parameter
         in use can move.
@@ -138,8 +138,8 @@ class Calibration:
     success: bool
     too_few_robust_rows: bool
     shortfall: str
-    change: float
-    changes: Array
+    max_change: float
+    change_per_model: Array
     curve: pd.DataFrame
     nearest: pd.Series[float]
     accepted: int
@@ -191,7 +191,8 @@ class Calibration:
         """What delta buys, and at what distance; before that, why no delta suffices."""
         at, plain = self._at, self.nearest
         bought = (
-            f"{self.called.capitalize()}: {self._models} accept{'s' * (len(self.changes) == 1)} "
+            f"{self.called.capitalize()}: {self._models} "
+            f"accept{'s' * (len(self.change_per_model) == 1)} "
             f"{at['validity']:.1%} of the counterfactuals of {_people(self.people)} "
             f"(delta 0: {_share(plain['validity'])})."
         )
@@ -205,7 +206,7 @@ class Calibration:
     @property
     def _models(self) -> str:
         """The models that chose, with their number."""
-        n = len(self.changes)
+        n = len(self.change_per_model)
         return f"{n} {'refit' if self.refits else 'retrained model'}{'s' * (n > 1)}"
 
     def _called(self, size: float) -> str:
@@ -224,7 +225,7 @@ class Calibration:
         return (
             f"Calibration({self.called}: validity {at['validity']:.1%}, "
             f"{at['robust_rows']:.0f} of {self.accepted} accepted rows robust; "
-            f"change {self.change:.3g})"
+            f"change {self.max_change:.3g})"
         )
 
     def plot(self, to: str | os.PathLike[str] | Any) -> Any:
@@ -351,7 +352,7 @@ def calibrate_delta(
     confidence
         Of the bounds that the held-out models give.
     quantile
-        Quantile of the parameter changes to report as ``change`` (1: the largest).
+        Quantile of the parameter changes to report as ``max_change`` (1: the largest).
     deltas
         Deltas to try, or factors t if ``shifts`` is given. Default: geometric steps up to the largest
         that leaves enough robust rows, until one suffices, and three below that one. With a risk,
@@ -386,7 +387,7 @@ def calibrate_delta(
     >>> found = calibrate_delta(
     ...     net, rows, retrained=[stricter], people=rows, deltas=[0.01, 0.04, 0.07, 0.1]
     ... )
-    >>> found.delta, round(found.change, 6)
+    >>> found.delta, round(found.max_change, 6)
     (0.07, 0.1)
     >>> print(found)
     Delta 0.07: 1 retrained model accepts 100.0% of the counterfactuals of 1 person (delta 0: 0.0%).
@@ -469,8 +470,8 @@ def calibrate_delta(
         success=success,
         too_few_robust_rows=scarce,
         shortfall="",
-        change=_quantile(changes, quantile),
-        changes=changes,
+        max_change=_quantile(changes, quantile),
+        change_per_model=changes,
         curve=table,
         nearest=_curve([nearest], len(choosing)).iloc[0],
         accepted=len(question.accepted),
@@ -659,16 +660,18 @@ def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
     if found.refits:  # trainings from scratch: a largest change proves nothing
         return
     one_delta = found.called.startswith("delta")
-    if one_delta and math.isinf(found.change):
+    if one_delta and math.isinf(found.max_change):
         say(
             "batch norm of the retrained networks moved a neuron that no weight or bias of the model in "
             "use can move (a layer without bias, a factor of 0), so that no delta includes them: "
             "validity on them is measured, not proved. Keep batch norm fixed when you retrain, train "
             "the layer in front of it with a bias, or give the box of such networks, Shifts.hull(...)"
         )
-    elif one_delta and np.isfinite(found.change) and not _any_robust(question, found.change):
+    elif (
+        one_delta and np.isfinite(found.max_change) and not _any_robust(question, found.max_change)
+    ):
         say(
-            f"the retrained networks moved by {found.change:.3g}, and no training row is robust at "
+            f"the retrained networks moved by {found.max_change:.3g}, and no training row is robust at "
             "such a delta: validity on them is measured, not proved. Retrain incrementally (start "
             "from the network in use, small steps), train with more weight decay, or take a box that "
             "is learned from retrainings (Shifts.learn)"

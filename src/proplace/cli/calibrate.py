@@ -189,11 +189,11 @@ def _show(found: Calibration, quantile: float) -> None:
     widths = [max(map(len, cells)) for cells in zip(titles, *lines, strict=True)]
     for line in (titles, *lines):
         say("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-    known = [change for change in found.changes.tolist() if not math.isnan(change)]
+    known = [change for change in found.change_per_model.tolist() if not math.isnan(change)]
     if known:
         say(
             f"parameters of the retrained networks moved by {sum(known) / len(known):.4g} on average, "
-            f"at most {max(known):.4g}; quantile {quantile:g}: {found.change:.4g}"
+            f"at most {max(known):.4g}; quantile {quantile:g}: {found.max_change:.4g}"
         )
     if found.statement:
         say(found.statement)
@@ -212,7 +212,7 @@ def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
         {str(name): _finite(value) for name, value in row.items()}
         for row in found.curve.to_dict("records")
     ]
-    changes = found.changes.tolist()
+    changes = found.change_per_model.tolist()
     return {
         "delta": found.delta,
         "success": found.success,
@@ -220,8 +220,8 @@ def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
         "validity": found.validity,
         "min_robust_share": found.min_robust_share,
         "accepted": found.accepted,
-        "change": _finite(found.change),
-        "changes": [
+        "max_change": _finite(found.max_change),
+        "change_per_model": [
             {"model": str(path), "change": _finite(change)}
             for path, change in zip(retrained, changes, strict=True)
         ],
