@@ -258,7 +258,7 @@ def test_the_size_of_a_box_is_chosen_in_place_of_delta():
     assert found.success
     assert found.delta == 1.0
     assert found.shifts == box
-    assert found.called == "1 times the box"
+    assert found.label == "1 times the box"
     assert "with 1 times the box" in found.statement
     half = box.scaled(0.5)
     answer = pp.Proplace(BASE, half).fit(ROWS).explain(REFUSED).points

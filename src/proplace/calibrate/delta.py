@@ -152,9 +152,9 @@ class Calibration:
     unseen: Unseen | None
 
     @property
-    def called(self) -> str:
-        """What was chosen, in words: ``delta 0.02``, or ``0.8 times the box``."""
-        return self._called(self.delta)
+    def label(self) -> str:
+        """The chosen size as a phrase: ``delta 0.02``, or ``0.8 times the box``."""
+        return self._label(self.delta)
 
     @property
     def statement(self) -> str:
@@ -165,7 +165,7 @@ class Calibration:
         """
         at = self._at
         models = f"{self._models}{' on bootstrap rows with other seeds' * self.refits}"
-        promised = f"the promises made to {_people(self.promises)} with {self.called}"
+        promised = f"the promises made to {_people(self.promises)} with {self.label}"
         if self.risk is None:
             first = (
                 f"Of {promised}, {models} honoured {at['validity']:.1%}; they also chose it, so that "
@@ -191,7 +191,7 @@ class Calibration:
         """What delta buys, and at what distance; before that, why no delta suffices."""
         at, plain = self._at, self.nearest
         bought = (
-            f"{self.called.capitalize()}: {self._models} "
+            f"{self.label.capitalize()}: {self._models} "
             f"accept{'s' * (len(self.change_per_model) == 1)} "
             f"{at['validity']:.1%} of the counterfactuals of {_people(self.people)} "
             f"(delta 0: {_share(plain['validity'])})."
@@ -209,7 +209,7 @@ class Calibration:
         n = len(self.change_per_model)
         return f"{n} {'refit' if self.refits else 'retrained model'}{'s' * (n > 1)}"
 
-    def _called(self, size: float) -> str:
+    def _label(self, size: float) -> str:
         """Name a size of the family that was chosen from."""
         one_delta = self.shifts.trained_radius == self.delta
         return f"delta {size:g}" if one_delta else f"{size:g} times the box"
@@ -223,7 +223,7 @@ class Calibration:
     def __repr__(self) -> str:
         at = self._at
         return (
-            f"Calibration({self.called}: validity {at['validity']:.1%}, "
+            f"Calibration({self.label}: validity {at['validity']:.1%}, "
             f"{at['robust_rows']:.0f} of {self.accepted} accepted rows robust; "
             f"change {self.max_change:.3g})"
         )
@@ -647,8 +647,8 @@ def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
     curve = found.curve
     empty = curve.loc[curve["robust_rows"] == 0, "delta"]
     if len(empty):
-        which = ", ".join(found._called(size).removeprefix("delta ") for size in empty)
-        word = "delta " * found.called.startswith("delta")
+        which = ", ".join(found._label(size).removeprefix("delta ") for size in empty)
+        word = "delta " * found.label.startswith("delta")
         say(f"no training row is robust at {word}{which}: nobody can be explained there")
     if found.shortfall:
         say(found.shortfall)
@@ -659,7 +659,7 @@ def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
         )
     if found.refits:  # trainings from scratch: a largest change proves nothing
         return
-    one_delta = found.called.startswith("delta")
+    one_delta = found.label.startswith("delta")
     if one_delta and math.isinf(found.max_change):
         say(
             "batch norm of the retrained networks moved a neuron that no weight or bias of the model in "
@@ -693,7 +693,7 @@ def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str
         return ""
     curve, at = found.curve, found._at
     usable = min(at["robust_of_accepted"], at["answered"]) >= found.min_robust_share
-    best = f"the best is {found.called}, with {{}}"
+    best = f"the best is {found.label}, with {{}}"
     advice = []
     if found.risk is not None:
         allowed = math.ceil(1000.0 * at["risk"]) / 1000.0
@@ -721,7 +721,7 @@ def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str
             "accept counterfactuals that are far away, much alike and missing for many "
             f"(min_robust_share={share:g}, --min-robust-share {share:g})"
         )
-        named = found._called(row["delta"])
+        named = found._label(row["delta"])
         lack = f"{lack} and leaves enough robust rows: {named}, "
         lack += f"with a validity of {row['validity']:.1%}, {few}, and at least "
         lack += f"{found.min_robust_share:.0%} is asked for"
