@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from proplace.calibrate import conformal
 from proplace.calibrate import delta as calibration
-from proplace.calibrate.conformal import Unseen, bounds
+from proplace.calibrate.conformal import HeldOutResult, bounds
 from proplace.calibrate.delta import CalibrationWarning
 from proplace.calibrate.trials import Retrained
 from proplace.core.errors import InputError, OptionError
@@ -289,7 +289,7 @@ def test_models_that_are_held_out_report_and_do_not_choose():
     later = [threshold(0.5 + 0.005 * n) for n in range(19)]
     strict = [threshold(0.52), threshold(0.9), threshold(0.5), threshold(0.55)]
     alone = quiet(BASE, ROWS, retrained=later, people=REFUSED, deltas=DELTAS, risk=0.1)
-    assert alone.unseen is None
+    assert alone.held_out is None
     assert "No model was held out" in alone.statement
     found = quiet(
         BASE, ROWS, retrained=later, people=REFUSED, deltas=DELTAS, risk=0.1, held_out=strict
@@ -297,10 +297,10 @@ def test_models_that_are_held_out_report_and_do_not_choose():
     assert found.delta == alone.delta
     pd.testing.assert_frame_equal(found.curve, alone.curve)
     assert found.change_per_model.tolist() == alone.change_per_model.tolist()
-    unseen = found.unseen
-    assert (unseen.models, unseen.promises, unseen.whole, unseen.share) == (4, 2, 3, 0.75)
+    held_out = found.held_out
+    assert (held_out.models, held_out.promises, held_out.whole, held_out.share) == (4, 2, 3, 0.75)
     expected = stats.beta.ppf(0.05, 3, 2)
-    assert unseen.least_whole == unseen.least_each == pytest.approx(expected)
+    assert held_out.least_whole == held_out.least_each == pytest.approx(expected)
 
 
 def test_a_share_is_put_aside_by_the_seed():
@@ -308,7 +308,7 @@ def test_a_share_is_put_aside_by_the_seed():
     options = {"deltas": [0.05, 0.1], "risk": 0.1, "held_out": 0.3}
     found = quiet(BASE, ROWS, retrained=later, people=REFUSED, **options)
     assert len(found.change_per_model) == 21
-    assert found.unseen.models == 9
+    assert found.held_out.models == 9
     again = quiet(BASE, ROWS, retrained=later, people=REFUSED, **options)
     assert again.change_per_model.tolist() == found.change_per_model.tolist()
     other = quiet(BASE, ROWS, retrained=later, people=REFUSED, **options, seed=1)
@@ -325,13 +325,13 @@ def test_bounds_of_single_promises_and_of_all():
     """The first model breaks the first promise, the second another."""
     honours = np.ones((60, 5), dtype=bool)
     honours[0, 0] = honours[1, 1] = False
-    found = Unseen.of(honours, 0.95)
+    found = HeldOutResult.of(honours, 0.95)
     assert found.whole == 58
     assert found.least_each == pytest.approx(stats.beta.ppf(0.05, 59, 2))
     assert found.least_whole == pytest.approx(stats.beta.ppf(0.05, 58, 3))
     assert found.share == 298 / 300
-    assert Unseen.of(honours[:0], 0.95) is None
-    assert Unseen.of(honours[:, :0], 0.95) is None
+    assert HeldOutResult.of(honours[:0], 0.95) is None
+    assert HeldOutResult.of(honours[:, :0], 0.95) is None
     shown = str(found)
     assert "at least 92.3% of future models" in shown  # 0.9234
     assert "all of them by at least 89.8%" in shown  # 0.8989: rounded down
@@ -343,7 +343,7 @@ def test_the_bound_holds_for_a_promise_and_for_all_as_often_as_stated():
     for _ in range(400):
         luck = rng.random((30, 1))  # a model that is strict is strict with all
         honours = luck + 0.1 * rng.random((30, 3)) < [0.95, 0.9, 0.85]
-        found = Unseen.of(honours, 0.9)
+        found = HeldOutResult.of(honours, 0.9)
         least, whole = 0.8, 0.8 - 1e-3  # chance of the third alone: 0.8; of all: about the same
         wrong += [found.least_each > least, found.least_whole > whole]
     assert (wrong / 400 <= 0.1 + 3.5 * math.sqrt(0.09 / 400)).all()
@@ -436,7 +436,7 @@ def test_other_architectures_scalers_and_training_from_scratch():
         assert row["validity"] == np.mean([p.predict(changed) == "yes" for p in later[:4]])
         if delta == found.delta:
             kept = [p.predict(changed) == "yes" for p in later[4:]]
-            assert found.unseen.share == np.mean(kept)
+            assert found.held_out.share == np.mean(kept)
     nothing = quiet(
         pipe, table, retrained=later[:1], people=refused, target="yes", deltas=[0.01], k=5
     )

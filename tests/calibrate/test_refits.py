@@ -282,7 +282,7 @@ def test_risk_and_held_out_models_work_with_refits(lender):
             deltas=[0.001, 0.02],
         )
     assert len(found.change_per_model) == 3
-    assert found.unseen.models == 3
+    assert found.held_out.models == 3
     assert "N = 3 refits on bootstrap rows" in found.statement or not found.success
 
 

@@ -131,8 +131,8 @@ def least_chance(successes: int, n: int, confidence: float) -> float:
 
 
 @dataclass(frozen=True)
-class Unseen:
-    """What models that had no part in the choice did to the promises.
+class HeldOutResult:
+    """Share of promises that held-out models honour; these models had no part in the choice.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Unseen:
     confidence: float
 
     @classmethod
-    def of(cls, honours: Honours, confidence: float) -> Unseen | None:
+    def of(cls, honours: Honours, confidence: float) -> HeldOutResult | None:
         """Count; None without models or without promises."""
         models, promises = honours.shape
         if not honours.size:

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from proplace.calibrate.conformal import Unseen, bounds, check_enough, probability
+from proplace.calibrate.conformal import HeldOutResult, bounds, check_enough, probability
 from proplace.calibrate.refits import Rows, check_refits, refitted
 from proplace.calibrate.trials import Question, Retrained
 from proplace.certification import certify
@@ -129,8 +129,8 @@ class Calibration:
         The risk that was asked for, if any.
     promises
         How many people have an answer at ``delta``.
-    unseen
-        What retrained models did to these answers that had no part in the choice, if there are any.
+    held_out
+        Share of these counterfactuals that held-out models accept; None without held-out models.
     """
 
     delta: float
@@ -149,7 +149,7 @@ class Calibration:
     min_robust_share: float
     risk: float | None
     promises: int
-    unseen: Unseen | None
+    held_out: HeldOutResult | None
 
     @property
     def label(self) -> str:
@@ -185,7 +185,7 @@ class Calibration:
                 f"{self.risk:.1%} at the next retraining cannot be stated."
             )
         none = "No model was held out, so nothing is said of models that had no part in the choice."
-        return f"{first} {none if self.unseen is None else self.unseen}"
+        return f"{first} {none if self.held_out is None else self.held_out}"
 
     def __str__(self) -> str:
         """What delta buys, and at what distance; before that, why no delta suffices."""
@@ -481,7 +481,7 @@ def calibrate_delta(
         min_robust_share=min_robust_share,
         risk=risk,
         promises=honours.shape[1],
-        unseen=Unseen.of(honours[len(choosing) :], confidence),
+        held_out=HeldOutResult.of(honours[len(choosing) :], confidence),
     )
     found = replace(found, shortfall=_shortfall(found, fine, given=deltas is not None))
     _warn(found, question, [text for trial in trials for text in trial.unread])
