@@ -43,7 +43,7 @@ def test_the_smallest_delta_whose_answers_stay_valid():
     assert found.delta == deltas[2]
     assert found.curve["validity"].tolist() == [0.0, 0.0, 1.0, 1.0]
     assert found.curve["robust"].tolist() == [0.6, 0.6, 0.6, 0.6]
-    assert found.curve["answered"].tolist() == [1.0] * 4
+    assert found.curve["share_explained"].tolist() == [1.0] * 4
     answers = [(0.5 + d) / (1.0 - d) for d in deltas]
     expected = [np.mean([a - 0.1, a - 0.3]) for a in answers]
     np.testing.assert_allclose(found.curve["distance"], expected, rtol=0.01, atol=1e-3)
@@ -172,7 +172,7 @@ def test_a_delta_without_robust_rows_warns():
             threshold(0.5), ROWS, retrained=[threshold(0.55)], people=REFUSED, deltas=[0.1, 0.3]
         )
     assert found.delta == 0.1
-    assert found.curve["answered"].tolist() == [1.0, 0.0]
+    assert found.curve["share_explained"].tolist() == [1.0, 0.0]
     assert np.isnan(found.curve["validity"].iloc[1])
     with raises(InputError, name="deltas"):
         pp.calibrate_delta(

@@ -70,7 +70,7 @@ def test_validity_is_what_refitted_pipelines_say_of_held_out_people(lender, reco
         result = explainer.explain(held_out, "yes", gap=0.05)
         points = pd.DataFrame([e.counterfactual for e in result if e.found])
         assert row["validity"] == np.mean([m.predict(points) == "yes" for m in models])
-        assert row["answered"] == len(points) / len(held_out)
+        assert row["share_explained"] == len(points) / len(held_out)
         assert row["distance"] == pytest.approx(np.mean([e.distance for e in result if e.found]))
     plain = pp.Proplace(pipe, 0.0, k=5).fit(table.iloc[rows.train])
     points = plain.explain(held_out, "yes", gap=0.05)

@@ -112,9 +112,9 @@ class Calibration:
         One row per delta: ``delta``, ``validity`` (share of answers and retrained networks where the
         class is kept; NaN without answers), ``robust_rows`` (how many of the accepted training rows
         stay robust), ``robust`` (their share of all training rows), ``robust_of_accepted`` (their
-        share of the accepted ones), ``answered`` (share of the refused validation rows with an
-        answer), ``distance`` (mean), ``risk`` (bound on the expected share of promises that the next
-        retraining breaks). Rows that occur twice count once.
+        share of the accepted ones), ``share_explained`` (share of the refused validation rows with
+        a counterfactual), ``distance`` (mean), ``risk`` (bound on the expected share of promises that
+        the next retraining breaks). Rows that occur twice count once.
     nearest
         The same measurements at delta 0: the plain nearest counterfactuals.
     accepted
@@ -198,8 +198,9 @@ class Calibration:
         )
         paid = (
             f"Mean distance {at['distance']:.3g} (delta 0: {plain['distance']:.3g}); "
-            f"{at['answered']:.0%} of these people have a counterfactual; {at['robust_rows']:.0f} of "
-            f"{self.accepted} accepted training rows stay robust ({at['robust_of_accepted']:.0%})."
+            f"{at['share_explained']:.0%} of these people have a counterfactual; "
+            f"{at['robust_rows']:.0f} of {self.accepted} accepted training rows stay robust "
+            f"({at['robust_of_accepted']:.0%})."
         )
         return "\n".join([*([self.shortfall] if self.shortfall else []), bought, paid])
 
@@ -454,7 +455,7 @@ def calibrate_delta(
         nearest = tried(0.0, 0.0)
         trials = _trials(measure, deltas, largest, len(choosing), (validity, risk))
     table = _curve(trials, len(choosing))
-    if not table["answered"].any():
+    if not table["share_explained"].any():
         raise InputError(
             "no delta leaves a robust row, so nobody can be explained; give smaller deltas, or rows "
             f"that the network puts further inside class {target}",
@@ -602,15 +603,15 @@ def _chosen(
 
     ``fine`` says which do what was asked for, and ``best`` how near the others come to that.
     """
-    answered = table["validity"].notna()
-    fine = fine & answered
+    known = table["validity"].notna()
+    fine = fine & known
     enough = table["robust_of_accepted"] >= min_robust_share
-    usable = enough & (table["answered"] >= min_robust_share) & answered
+    usable = enough & (table["share_explained"] >= min_robust_share) & known
     if (fine & usable).any():
         return int((fine & usable).argmax()), True, False
     if usable.any():
         return int(best.where(usable).argmax()), False, bool(fine.any())
-    return int(fine.argmax() if fine.any() else best.where(answered).argmax()), False, True
+    return int(fine.argmax() if fine.any() else best.where(known).argmax()), False, True
 
 
 def _refined(
@@ -692,7 +693,7 @@ def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str
     if found.success:
         return ""
     curve, at = found.curve, found._at
-    usable = min(at["robust_of_accepted"], at["answered"]) >= found.min_robust_share
+    usable = min(at["robust_of_accepted"], at["share_explained"]) >= found.min_robust_share
     best = f"the best is {found.label}, with {{}}"
     advice = []
     if found.risk is not None:
@@ -715,8 +716,8 @@ def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str
         few = f"leaves {row['robust_rows']:.0f} of {found.accepted} accepted training rows robust "
         few += f"({row['robust_of_accepted']:.1%})"
         if row["robust_of_accepted"] >= found.min_robust_share:
-            few = f"gives {row['answered']:.1%} of the people a counterfactual"
-        share = math.floor(1000.0 * min(row["robust_of_accepted"], row["answered"])) / 1000.0
+            few = f"gives {row['share_explained']:.1%} of the people a counterfactual"
+        share = math.floor(1000.0 * min(row["robust_of_accepted"], row["share_explained"])) / 1000.0
         advice.append(
             "accept counterfactuals that are far away, much alike and missing for many "
             f"(min_robust_share={share:g}, --min-robust-share {share:g})"

@@ -179,7 +179,7 @@ class Question:
             "robust_rows": robust,
             "robust": robust / len(self.rows),
             "robust_of_accepted": robust / max(1, len(self.accepted)),
-            "answered": len(found) / len(asked),
+            "share_explained": len(found) / len(asked),
             "distance": float(np.mean([e.distance for _, e in found])) if found else np.nan,
         }
         honours, unread = self._honours(found)

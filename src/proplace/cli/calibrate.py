@@ -175,13 +175,13 @@ def _write(found: Calibration, curve: Path | None, picture: Path | None) -> None
 
 def _show(found: Calibration, quantile: float) -> None:
     """Print the curve and what follows from it."""
-    titles = ["delta", "validity", "robust rows", "answered", "distance"]
+    titles = ["delta", "validity", "robust rows", "explained", "distance"]
     lines = [
         [
             f"{row['delta']:.4g}",
             "-" if math.isnan(row["validity"]) else f"{row['validity']:.1%}",
             f"{row['robust_rows']:.0f} of {found.accepted} ({row['robust_of_accepted']:.1%})",
-            f"{row['answered']:.0%}",
+            f"{row['share_explained']:.0%}",
             "-" if math.isnan(row["distance"]) else f"{row['distance']:.4g}",
         ]
         for _, row in found.curve.iterrows()
