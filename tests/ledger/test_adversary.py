@@ -124,7 +124,7 @@ def test_a_model_that_fills_nothing_in_cannot_be_asked(ledger):
     result = pp.Proplace(old, 0.01, k=5).fit(table).explain(people, immutable=["debt"])
     ledger.issue(result, list("abc"))
     new = make_pipeline(StandardScaler(), LogisticRegression()).fit(table.fillna(0.0), y)
-    assert ledger.audit(new).counts["unknown"] == 3
+    assert ledger.audit(new).counts["undecided"] == 3
 
 
 # -- corners that are asked through the table ------------------------------------------------------

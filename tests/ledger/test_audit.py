@@ -73,7 +73,7 @@ def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
                 least = new.margin(points, target).min()
                 refused = (new.predict(points) != target).any()
                 if least == 0.0 and new.predict(rows[n])[0] == target and reach[n].any():
-                    assert found[number] in ("unknown", "broken")  # a tie in the box
+                    assert found[number] in ("undecided", "broken")  # a tie in the box
                     continue
                 assert found[number] == ("broken" if refused else "holds"), (n, least)
                 seen_verdicts.add(found[number])
@@ -151,7 +151,10 @@ def test_a_model_in_float32_must_clear_its_rounding(ledger):
     low = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 1.0 + 2e-8], [1.0, 1.5]])
     box = (low, rows + np.array([[0.0, 0.0], [0.0, 1e-8], [0.0, 0.0], [0.0, 0.5]]))
     promise_rows(ledger, old, pp.Shifts.of(old, 0.0), rows, box=box)
-    for precision, wanted in (("float64", ["holds"] * 4), ("float32", ["unknown"] * 3 + ["holds"])):
+    for precision, wanted in (
+        ("float64", ["holds"] * 4),
+        ("float32", ["undecided"] * 3 + ["holds"]),
+    ):
         new = pp.Network([([[-1.0, 1.0]], [0.0])], precision=precision)
         audit = ledger.audit(new)
         assert list(verdicts(audit).values()) == wanted
@@ -164,7 +167,7 @@ def test_a_coarser_model_in_the_set_is_proved_only_beyond_its_rounding(ledger):
     promise_rows(ledger, net, pp.Shifts.of(net, 0.0), rows)
     coarse = pp.Network([([[1.0, -1.0]], [0.0])], precision="float32")
     assert list(verdicts(ledger.audit(net)).values()) == ["proved", "proved"]
-    assert list(verdicts(ledger.audit(coarse)).values()) == ["proved", "unknown"]
+    assert list(verdicts(ledger.audit(coarse)).values()) == ["proved", "undecided"]
 
 
 # -- what is written down --------------------------------------------------------------------------
@@ -181,7 +184,7 @@ def three(ledger, **options):
 
 def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
     numbers, audit = three(ledger)
-    assert audit.counts == {"proved": 0, "holds": 2, "broken": 1, "unknown": 0}
+    assert audit.counts == {"proved": 0, "holds": 2, "broken": 1, "undecided": 0}
     assert audit.broken == (numbers[2],)
     entry = ledger.history()[-1]
     assert (entry.kind, entry.seq) == ("audited", audit.number)
@@ -303,7 +306,7 @@ def test_an_empty_ledger_is_audited(ledger):
 def test_a_network_of_another_width_can_tell_nothing(ledger):
     three(ledger)
     audit = ledger.audit(network([3, 1], 0))
-    assert audit.counts["unknown"] == 3
+    assert audit.counts["undecided"] == 3
     assert "takes 3 columns" in str(audit)
     assert not audit.passes("broken")
 
@@ -313,7 +316,7 @@ def test_columns_without_names_are_not_matched_by_chance(ledger):
     wide = pp.Network([([[1.0, 0.0, 0.0]], [0.0])])
     promise_rows(ledger, wide, pp.Shifts.of(wide, 0.25), np.ones((1, 3)))
     audit = ledger.audit(pp.Network([([[1.0, 0.25]], [0.0])]))
-    assert audit.counts["unknown"] == 1
+    assert audit.counts["undecided"] == 1
     assert "takes 2 columns" in str(audit)
 
 

@@ -221,7 +221,7 @@ def test_a_model_of_more_columns_cannot_be_asked(ledger):
     more = LATER.assign(region=np.arange(len(LATER)) % 7)
     steps = [*SHAPES["standard"](), (StandardScaler(), ["region"])]
     audit = ledger.audit(fitted(steps, more, DECIDED_LATER))
-    assert audit.counts["unknown"] == 5
+    assert audit.counts["undecided"] == 5
     assert "region" in str(audit)
     assert not audit.passes("broken")
 
@@ -235,7 +235,7 @@ def test_labels_that_the_new_model_does_not_know_cannot_be_told(ledger):
     later = fitted(SHAPES["standard"](), LATER[known], DECIDED_LATER[known])
     audit = ledger.audit(later)
     found = verdicts(audit)
-    assert audit.counts["unknown"] == (rows["job"] == "smith").sum() > 0
+    assert audit.counts["undecided"] == (rows["job"] == "smith").sum() > 0
     for number, (n, row) in zip(numbers, rows.iterrows(), strict=True):
         if row["job"] != "smith":
             said = later.predict(rows.loc[[n]])[0] == "yes"
@@ -387,7 +387,7 @@ def test_corner_that_rounding_decides_is_unknown(ledger):
         ]
     )
     base = pp.Model.of(pp.Network([([[1.0, 0.0]], [-1.0])])).with_schema(old)
-    for corner, verdict in ((3.5, "holds"), (3.0, "unknown"), (2.5, "broken")):
+    for corner, verdict in ((3.5, "holds"), (3.0, "undecided"), (2.5, "broken")):
         with pp.Ledger(ledger.name + str(corner)) as book:
             setting = setting_of(base, pp.Shifts.of(base.network, 0.01))
             points = np.array([[4.0, 0.5]])

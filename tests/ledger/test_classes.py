@@ -37,7 +37,7 @@ def test_other_labels_are_never_matched_by_their_place(book, labels):
     ledger, _, result = book
     other = repaying(labels)
     audit = ledger.audit(other)
-    assert audit.counts["unknown"] == len(audit)
+    assert audit.counts["undecided"] == len(audit)
     assert not audit.passes("broken")
     assert "approved" in str(audit)
     answer = ledger.promise(int(audit.ids[0])).answer
@@ -81,10 +81,10 @@ def test_a_module_without_labels_must_be_told_what_its_classes_are(book):
     for sign, labels in ((1.0, ["refused", "approved"]), (-1.0, ["approved", "refused"])):
         own = pp.Model.of(module(sign)).with_column_names(["income", "debt"])
         silent = ledger.audit(own)
-        assert silent.counts["unknown"] == len(silent)
+        assert silent.counts["undecided"] == len(silent)
         assert "with_classes" in str(silent)
         audit = ledger.audit(own.with_classes(labels))
-        assert audit.counts["unknown"] == 0
+        assert audit.counts["undecided"] == 0
         for number in audit.ids.tolist():
             answer = ledger.promise(number).answer
             good = answer["income"] - answer["debt"] > 20
@@ -124,7 +124,7 @@ def test_classes_are_stated_on_the_command_line(book, tmp_path):
     model = ["--model", tmp_path / "m.onnx", "--schema", tmp_path / "s.yaml"]
     words = ["audit", "--ledger", ledger.name, *model, "--json"]
     silent = json.loads(run(*words, "--no-record").stdout)
-    assert silent["counts"]["unknown"] == 6
+    assert silent["counts"]["undecided"] == 6
     assert "--classes" in silent["terms"][0]["why"]
     stated = ["--classes", "approved,refused"]
     found = json.loads(run(*words, *stated).stdout)

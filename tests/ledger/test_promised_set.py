@@ -110,7 +110,7 @@ def test_a_model_that_was_rounded_says_by_how_much_it_lies_outside(ledger, model
     promise(ledger, model, 0.01, slice(0, 5), "a")
     edge = rounded(pp.refit_within(model, *repayments(1, strict=35.0), ledger, epochs=20))
     audit = ledger.audit(edge)
-    assert audit.counts == {"proved": 0, "holds": len(audit), "broken": 0, "unknown": 0}
+    assert audit.counts == {"proved": 0, "holds": len(audit), "broken": 0, "undecided": 0}
     assert "as rounding to float32 does" in str(audit)
     smaller = ledger.promised_set(model).scaled(0.999)
     inside = rounded(pp.refit_within(model, *repayments(1, strict=35.0), smaller, epochs=20))

@@ -53,7 +53,7 @@ def audit(
         FailOn | None,
         typer.Option(
             help="A release gate. broken: exit status 3 if a promise is broken; holds: if one is not "
-            "proved. What cannot be told never passes. Judged is the model, before --renew."
+            "proved. Undecided promises never pass. Judged is the model, before --renew."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Also write an HTML page to read.")] = None,

@@ -42,7 +42,7 @@ _WORDS: dict[Verdict, str] = {
     "proved": "proved",
     "holds": "hold",
     "broken": "broken",
-    "unknown": "cannot be told",
+    "undecided": "undecided",
 }
 
 
@@ -162,7 +162,7 @@ class Audit:
         return tuple(self.ids[chosen].tolist())
 
     def passes(self, fail_on: FailOn = "broken") -> bool:
-        """Whether a release gate lets the model pass; what cannot be told never passes.
+        """Whether a release gate lets the model pass; undecided promises never pass.
 
         ``broken``: no promise may be broken. ``holds``: all must be proved.
         """
@@ -173,7 +173,7 @@ class Audit:
                 value=fail_on,
             )
         counts = self.counts
-        bad = counts["broken"] + counts["unknown"] + len(self.alarms)
+        bad = counts["broken"] + counts["undecided"] + len(self.alarms)
         return not (bad or (fail_on == "holds" and counts["holds"]))
 
     def verdict(self, promise: int) -> Verdict:
@@ -273,7 +273,7 @@ class Audit:
         if not len(self):
             return f"no promise is open on {self.as_of}: {self.model} breaks none"
         counts = self.counts
-        rest = f"; {counts['unknown']:,} cannot be told" if counts["unknown"] else ""
+        rest = f"; {counts['undecided']:,} undecided" if counts["undecided"] else ""
         return (
             f"of {len(self):,} open promise{'s' * (len(self) != 1)}, {self.model} proves "
             f"{counts['proved']:,}, keeps {counts['holds']:,} without a proof and breaks "
@@ -405,5 +405,5 @@ def _told(counts: dict[Verdict, int]) -> str:
     return ", ".join(
         f"{counts[name]:,} {words}"
         for name, words in _WORDS.items()
-        if counts[name] or name != "unknown"
+        if counts[name] or name != "undecided"
     )

@@ -10,8 +10,8 @@ A promise is a point, or a box :math:`B` of inputs around it, and a class.
     and > 0, since frameworks differ in what they make of a tie. A point has the class that it gets.
 ``broken``
     Some input of :math:`B` gets another class, or the model itself says so of the point.
-``unknown``
-    Neither can be told. It is never counted as holding.
+``undecided``
+    Neither could be established. It is never counted as holding.
 
 The model itself, where it is at hand, is asked about every answer in original units and has the last
 word: what it refuses is broken, whatever was proved about what was read of it.
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
 
-Verdict = Literal["proved", "holds", "broken", "unknown"]
-VERDICTS: tuple[Verdict, ...] = ("proved", "holds", "broken", "unknown")
-PROVED, HOLDS, BROKEN, UNKNOWN = range(4)
+Verdict = Literal["proved", "holds", "broken", "undecided"]
+VERDICTS: tuple[Verdict, ...] = ("proved", "holds", "broken", "undecided")
+PROVED, HOLDS, BROKEN, UNDECIDED = range(4)
 
 NOTES = (
     "",
@@ -70,7 +70,7 @@ PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED, FI
 )
 ALARMS = (IN_SET, READ_YES, READ_NO)
 
-_RANK = np.array([0, 1, 3, 2])  # how bad: proved, holds, broken, unknown
+_RANK = np.array([0, 1, 3, 2])  # how bad: proved, holds, broken, undecided
 _MOST_CORNERS = 5  # numbers whose ends are asked in all combinations
 _FIRST, _DECODER = '{"answer":', json.JSONDecoder()
 
@@ -98,7 +98,7 @@ class Judgement:
     def of(cls, count: int) -> Judgement:
         """Nothing is known of any promise yet."""
         return cls(
-            np.full(count, UNKNOWN, dtype=np.int8),
+            np.full(count, UNDECIDED, dtype=np.int8),
             np.full(count, np.nan),
             np.full(count, NOT_ASKED, dtype=np.int8),
         )
@@ -131,7 +131,7 @@ def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -
     if again is None:
         return
     lost = again.unreadable[found.verdict[again.unreadable] != BROKEN]
-    found.verdict[lost], found.note[lost] = UNKNOWN, UNREADABLE
+    found.verdict[lost], found.note[lost] = UNDECIDED, UNREADABLE
     rows = again.rows
     if not len(rows):
         return
@@ -208,7 +208,7 @@ def _judge_rows(
         found.note[refused] = np.where(by_rounding, ROUNDING, IN_SET)[refused]
         found.verdict[found.verdict == HOLDS] = PROVED
         if covered:  # the points that rounding decides are proved as well
-            near = (found.verdict == UNKNOWN) & (found.note == ROUNDING)
+            near = (found.verdict == UNDECIDED) & (found.note == ROUNDING)
             found.verdict[near], found.note[near] = PROVED, 0
 
 
@@ -224,7 +224,7 @@ def _judge_points(view: _View, said: npt.NDArray[np.int8], found: Judgement) -> 
     referee = np.maximum(view.model.rounding(view.points), rounding)
     yes = np.where(said >= 0, said == 1, accepted & ~near)
     no = np.where(said >= 0, said == 0, ~accepted & ~near)
-    found.verdict[:] = np.select([yes, no], [HOLDS, BROKEN], UNKNOWN)
+    found.verdict[:] = np.select([yes, no], [HOLDS, BROKEN], UNDECIDED)
     found.note[:] = np.where(yes | no, 0, ROUNDING)
     apart = (said >= 0) & ((said == 1) != accepted) & (np.abs(margin) > referee)
     found.verdict[apart] = BROKEN
@@ -254,7 +254,7 @@ def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement) -> N
         refused[bad] = ~report.robust & ~report.undecided
         lower[bad] = np.where(report.robust, report.lower, report.upper)
     found.margin[rows] = np.minimum(lower, found.margin[rows])
-    found.verdict[rows] = np.select([good, refused], [HOLDS, BROKEN], UNKNOWN)
+    found.verdict[rows] = np.select([good, refused], [HOLDS, BROKEN], UNDECIDED)
     found.note[rows] = np.select([good, refused], [0, PART], ROUNDING)
 
 
@@ -288,7 +288,7 @@ def _judge_table(
         part.note[held] = POINT_ONLY
         corners = _corners(group, table, good[held])
         if corners is None:  # too many to ask about
-            part.verdict[held], part.note[held] = UNKNOWN, NOT_ASKED
+            part.verdict[held], part.note[held] = UNDECIDED, NOT_ASKED
         for other in corners or ():
             _judge_corner(compared, other, held, part)
     for field, values in zip(vars(found).values(), vars(part).values(), strict=True):
@@ -309,7 +309,7 @@ def _judge_corner(
     asked[list(problems)] = False
     lost = rows[~asked]
     lost = lost[found.verdict[lost] != BROKEN]
-    found.verdict[lost], found.note[lost] = UNKNOWN, UNREADABLE
+    found.verdict[lost], found.note[lost] = UNDECIDED, UNREADABLE
     if not asked.any():
         return
     here = np.flatnonzero(asked)
@@ -317,9 +317,9 @@ def _judge_corner(
     view = _View(model, target, encoded[here], encoded[here], encoded[here])
     _judge_points(view, _said(model, compared.label, table, asked)[here], part)
     refused = part.verdict == BROKEN
-    near = rows[here[part.verdict == UNKNOWN]]
+    near = rows[here[part.verdict == UNDECIDED]]
     near = near[found.verdict[near] != BROKEN]
-    found.verdict[near], found.note[near] = UNKNOWN, ROUNDING
+    found.verdict[near], found.note[near] = UNDECIDED, ROUNDING
     bad = rows[here[refused]]
     found.verdict[bad], found.note[bad] = BROKEN, PART
     found.margin[rows[here]] = np.minimum(found.margin[rows[here]], part.margin)

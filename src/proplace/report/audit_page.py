@@ -25,7 +25,7 @@ _TITLES: dict[Verdict, str] = {
     "proved": "proved",
     "holds": "hold today",
     "broken": "broken",
-    "unknown": "cannot be told",
+    "undecided": "undecided",
 }
 _MEANINGS = (
     (
@@ -100,12 +100,12 @@ def write_audit_page(
         ),
         total=len(audit),
         parts=parts,
-        figures=[part for part in parts if part.count or part.verdict != "unknown"],
+        figures=[part for part in parts if part.count or part.verdict != "undecided"],
         alarms=_alarms(audit),
         meanings=[
             pair
             for pair, part in zip(_MEANINGS, parts, strict=True)
-            if part.count or part.verdict != "unknown"
+            if part.count or part.verdict != "undecided"
         ],
         looks=[_look(look) for look in audit.looks],
         lists=[one for one in (_broken(audit), _unknown(audit), _closest(audit)) if one.rows],
@@ -153,7 +153,7 @@ def _broken(audit: Audit) -> _List:
 
 
 def _unknown(audit: Audit) -> _List:
-    return _list(audit, "unknown", "What cannot be told", "These do not count as holding.")
+    return _list(audit, "undecided", "Undecided promises", "These do not count as holding.")
 
 
 def _list(audit: Audit, verdict: Verdict, title: str, lead: str) -> _List:
