@@ -32,7 +32,7 @@ import numpy as np
 
 from proplace import solvers
 from proplace.core.errors import OptionError, SolverError
-from proplace.search.bilevel.inner import Member, worst_model
+from proplace.search.bilevel.inner import ScenarioModel, worst_model
 from proplace.search.bilevel.outer import Outer, distance_to
 from proplace.search.problem import Outcome
 
@@ -69,9 +69,9 @@ def solve(
     if _is_empty(piece):
         return run.outcome(None, math.inf, math.inf, "infeasible")
     outer = Outer(problem, piece)
-    models = [Member(s.shifts.nearest(s.net), s.margin) for s in problem.sets]  # Delta'
-    for member in models:
-        outer.require(member)
+    models = [ScenarioModel(s.shifts.nearest(s.net), s.margin) for s in problem.sets]  # Delta'
+    for model in models:
+        outer.add_model(model)
     lower = -math.inf
     for _ in range(max_rounds):
         nearest = outer.minimise(run)
@@ -86,8 +86,8 @@ def solve(
         if worst.least >= 0.0:
             distance = distance_to(problem, point)
             return run.outcome(point, distance, min(lower, distance), "optimal")
-        models.append(worst.member)
-        outer.require(worst.member)
+        models.append(worst.model)
+        outer.add_model(worst.model)
         run.rounds += 1
     raise SolverError(
         f"no robust point after {max_rounds} shifted models; each keeps the search away from its "
@@ -119,14 +119,14 @@ def _is_empty(piece: ConvexPiece) -> bool:
     return False
 
 
-def _check_progress(problem: SearchProblem, models: list[Member], point: Array) -> None:
+def _check_progress(problem: SearchProblem, models: list[ScenarioModel], point: Array) -> None:
     """Refuse a point that a model in Delta' rejects: it would be found for ever."""
-    found = [(member.surplus(point, problem.target), member.margin) for member in models]
-    surplus, margin = min(found)
-    if surplus < 0.0:
+    found = [(model.excess(point, problem.target), model.margin) for model in models]
+    excess, margin = min(found)
+    if excess < 0.0:
         raise SolverError(
             f"the outer minimisation asks for a margin of {margin + problem.slack!r} on one of "
-            f"{len(models)} models which gives {margin + surplus!r} to its answer, so the search "
+            f"{len(models)} models which gives {margin + excess!r} to its answer, so the search "
             "would go in circles; try another solver"
         )
 

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class ScenarioModel:
     """One model of Delta', with the margin of the set that it comes from."""
 
     network: Network
     margin: float
 
-    def surplus(self, point: Array, target: int) -> float:
+    def excess(self, point: Array, target: int) -> float:
         """The margin of a point, by a plain forward pass, less what it must be."""
         return float(self.network.margin(point, target)[0]) - self.margin
 
@@ -66,7 +66,7 @@ _AGREE = 1e-6  # of the margin's size: program and forward pass of the worst mod
 class Worst:
     """A model in Delta, and what no model in Delta is below: its margin less that of its set."""
 
-    member: Member
+    model: ScenarioModel
     least: float
 
 
@@ -111,7 +111,7 @@ def _worst_of(models: ModelSet, target: int, point: Array, run: Run) -> Worst | 
         )
     if boxes is not None:
         network = _at_miss(boxes, network, u, hidden)
-    return Worst(Member(network, models.margin), least - models.margin)
+    return Worst(ScenarioModel(network, models.margin), least - models.margin)
 
 
 def _at_miss(boxes: InputBoxes, larger: Network, u: Array, hidden: list[Array]) -> Network:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.region.pieces import ConvexPiece
     from proplace.search.bilevel import Run
-    from proplace.search.bilevel.inner import Member
+    from proplace.search.bilevel.inner import ScenarioModel
     from proplace.search.problem import SearchProblem
 
 
@@ -81,9 +81,9 @@ class Outer:
         self.model.rows([(d, eye), (self.x, -eye)], -x, math.inf)
         self.model.rows([(d, eye), (self.x, eye)], x, math.inf)
 
-    def require(self, member: Member) -> None:
+    def add_model(self, model: ScenarioModel) -> None:
         """Add one model of Delta': V, gamma and the rows that make it accept x' with sigma."""
-        net, sigma = member.network, member.margin + self.problem.slack
+        net, sigma = model.network, model.margin + self.problem.slack
         W, b = _first_layer(net)
         low, high = self._first_range(W, b)
         V = self.x
