@@ -31,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.explain.results import Setting
 from proplace.ledger.chain import canonical
 from proplace.ledger.issuing import Draft
@@ -62,7 +62,7 @@ def fill(path: Path, pipe: object, count: int) -> None:
     """Write promises of rows that a pipeline accepts."""
     model = pp.Model.of(pipe)
     shifts = pp.Shifts.of(model.network, DELTA)
-    sets = (ModelSet(model.network, shifts, "the model in use"),)
+    sets = (Member(model.network, shifts, "the model in use"),)
     setting = Setting(
         model.network, shifts, model.schema, None, model.classes, sets, encoding=model.encoding
     )

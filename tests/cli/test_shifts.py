@@ -487,7 +487,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
     sets = back[0].setting.sets
     assert [each.name for each in sets] == ["the model in use", "past-2.npz", "past-1.npz"]
     assert sets[1].shifts.radius == 0.005
-    assert np.array_equal(sets[1].net.layers[0].W, nets[2].layers[0].W)
+    assert np.array_equal(sets[1].network.layers[0].W, nets[2].layers[0].W)
     assert sets[2].shifts.digest == pp.Shifts.load(votes / "shifts-3.npz").digest
     assert sorted(path.name for path in votes.glob("*.npz")) == [
         "network-2.npz",
@@ -500,7 +500,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
         assert e.certificate.check(sets).accepted
         rng = np.random.default_rng(0)
         for each in sets:
-            worst = sampled_margins(each.net, e.point, each.shifts, 1, rng)
+            worst = sampled_margins(each.network, e.point, each.shifts, 1, rng)
             assert worst.min() >= 0.0
 
 

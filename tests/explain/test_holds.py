@@ -65,8 +65,8 @@ def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
         before, after = e.original, e.counterfactual
         assert (lender[0].predict(within(e, rng, 200)) == 1).all()
         low, high = held_box(explainer.schema_, e.point, e.holds)
-        assert joint_attack(models.net, low, high, models.shifts, 1, rng, 60) >= -1e-9
-        statement = e.certificate.check(models.net, box=(low, high))
+        assert joint_attack(models.network, low, high, models.shifts, 1, rng, 60) >= -1e-9
+        statement = e.certificate.check(models.network, box=(low, high))
         assert statement.accepted, statement.reason
         for name, (least, most) in e.holds.items():
             feature, t = explainer.schema_.by_name[name], (tolerance or {}).get(name, 0.0)
@@ -102,7 +102,7 @@ def test_what_is_not_claimed_is_often_false(lender):
                 else (feature.lower, e.counterfactual[name])
             )
             box = held_box(explainer.schema_, e.point, {**e.holds, name: ends})
-            broken += milp_box_margin(models.net, *box, models.shifts, 1) < 0.0
+            broken += milp_box_margin(models.network, *box, models.shifts, 1) < 0.0
     assert kept >= 5
     assert broken >= 1
 
@@ -172,7 +172,7 @@ def test_several_networks_must_all_accept_it(lender):
         low, high = held_box(explainer.schema_, e.point, e.holds)
         assert e.certificate.check(explainer.sets_, box=(low, high)).accepted
         for models in explainer.sets_:
-            assert joint_attack(models.net, low, high, models.shifts, 1, rng, 40) >= -1e-9
+            assert joint_attack(models.network, low, high, models.shifts, 1, rng, 40) >= -1e-9
         wide += bool(e.holds)
     assert wide
 

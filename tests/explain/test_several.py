@@ -117,7 +117,7 @@ def test_pipelines_with_their_own_scalers(schema):
         for models, delta in zip(explainer.sets_, (0.02, 0.0, 0.01), strict=True):
             check_robust(models, answer.point, 1)
             assert models.shifts.radius == delta
-            worst = milp_margin(models.net, answer.point, models.shifts, 1)
+            worst = milp_margin(models.network, answer.point, models.shifts, 1)
             assert worst >= models.margin - 1e-9
             assert worst >= answer.margin - 1e-7
         assert isinstance(answer.certificate, Bundle)
@@ -136,8 +136,10 @@ def test_the_other_network_is_what_the_model_itself_says():
     for models, pipe in zip(explainer.sets_[1:], pipes[1:], strict=True):
         own = pp.Model.of(pipe)
         probability = pipe.predict_proba(table)[:, 1]
-        np.testing.assert_allclose(models.net.predict_proba(rows)[:, 1], probability, atol=1e-10)
-        for mine, theirs in zip(models.net.layers, own.network.layers, strict=True):
+        np.testing.assert_allclose(
+            models.network.predict_proba(rows)[:, 1], probability, atol=1e-10
+        )
+        for mine, theirs in zip(models.network.layers, own.network.layers, strict=True):
             assert mine.W.tobytes() == theirs.W.tobytes()
             assert mine.bias.tobytes() == theirs.bias.tobytes()
 
@@ -170,7 +172,7 @@ def modules():
 def test_a_torch_module_of_another_architecture():
     X, (one, two) = modules()
     explainer = pp.Proplace(one, 0.02, required_models=[(two, 0.01)], k=8).fit(X)
-    assert [models.net.widths for models in explainer.sets_] == [(6,), (5, 4)]
+    assert [models.network.widths for models in explainer.sets_] == [(6,), (5, 4)]
     margins = [models.margin for models in explainer.sets_]
     assert margins[0] != margins[1]  # each covers the float32 rounding of its own network
     people = X[explainer.net_.predict(X) == 0][:6]
@@ -517,7 +519,7 @@ def test_a_model_that_does_not_say_how_it_reads_the_table_is_refused():
     rows = StandardScaler().fit(X).transform(X)
     logits = module(torch.tensor(rows, dtype=torch.float32)).detach().numpy()
     encoded = explainer.model_.encode(X)
-    np.testing.assert_allclose(explainer.sets_[1].net.logits(encoded), logits, atol=1e-4)
+    np.testing.assert_allclose(explainer.sets_[1].network.logits(encoded), logits, atol=1e-4)
 
 
 def test_a_bare_network_beside_recoded_columns_is_refused():
@@ -532,7 +534,7 @@ def test_a_bare_network_beside_recoded_columns_is_refused():
     with raises(InputError, name="network 2", match="itself"):
         pp.Proplace(pipe, 0.01, required_models=[bare], schema=schema).fit(table)
     explainer = pp.Proplace(pipe, 0.01, required_models=[pipe], schema=schema).fit(table)
-    one, two = (models.net.logits(explainer.rows_) for models in explainer.sets_)
+    one, two = (models.network.logits(explainer.rows_) for models in explainer.sets_)
     np.testing.assert_allclose(one, two, atol=1e-9)
 
 

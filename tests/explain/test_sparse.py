@@ -184,12 +184,12 @@ def test_sparse_search_works_with_other_options(options):
         assert e.status == "feasible"
         for each in explainer.sets_:
             box = each.around(e.point[None])
-            assert pp.certify(each.net, e.point, each.shifts).robust.all()
+            assert pp.certify(each.network, e.point, each.shifts).robust.all()
             if box is not None:  # the corners of the tolerance
                 for corner in itertools.product(
                     *[np.unique(pair) for pair in np.hstack(box).reshape(2, -1).T]
                 ):
-                    assert each.net.margin(np.array(corner), 1)[0] >= 0.0
+                    assert each.network.margin(np.array(corner), 1)[0] >= 0.0
         verdict = e.certificate.check(
             explainer.sets_ if len(explainer.sets_) > 1 else explainer.net_
         )

@@ -50,7 +50,7 @@ def test_every_network_accepts_every_miss(pipeline):
     assert models.tolerance is not None
     for e in result:
         low, high = e.point - models.tolerance, e.point + models.tolerance
-        met = joint_attack(models.net, low, high, models.shifts, 1, rng, 100)
+        met = joint_attack(models.network, low, high, models.shifts, 1, rng, 100)
         assert met >= -1e-9
 
 

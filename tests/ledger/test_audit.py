@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import proplace as pp
 from proplace.core.errors import LedgerError, OptionError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from support.errors import raises
 from support.lenders import last, promise_rows, verdicts
 from support.tiers import examples
@@ -114,7 +114,7 @@ def test_any_of_the_promised_sets_will_do(ledger):
     rows = np.array([[2.0, 1.0], [0.5, -0.5]])
     good = rows[(net.predict(rows) == 1) & (other.predict(rows) == 1)]
     rows = good if len(good) else rows
-    sets = [ModelSet(other, pp.Shifts.of(other, 0.125), "last year")]
+    sets = [Member(other, pp.Shifts.of(other, 0.125), "last year")]
     promise_rows(ledger, net, pp.Shifts.of(net, 0.01), rows, others=sets)
     moved = other.with_layers((layer.W + 0.125, layer.b) for layer in other.layers)
     audit = ledger.audit(moved)

@@ -11,7 +11,7 @@ import pytest
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.region.neighbours import RobustRows, unrestricted
 from proplace.region.pieces import box_pieces, hull_pieces
 from proplace.schema import Schema, Value
@@ -27,7 +27,7 @@ def line_net(d):
 
 def robust_rows(net, X, delta=0.01, distance=None, target=1):
     distance = distance or L1(np.full(net.inputs, 1.0 / net.inputs))
-    models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
+    models = Member(net, pp.Shifts.of(net, delta), margin=MARGIN)
     return RobustRows((models,), target, 0.0, X, distance)
 
 

@@ -12,7 +12,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import proplace as pp
 from proplace.core.errors import OptionError, SchemaError
-from proplace.core.model_set import around
+from proplace.core.guarantee import around
 from proplace.schema.tolerances import encoded_tolerance, tolerances
 from support.errors import raises
 

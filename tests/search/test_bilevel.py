@@ -69,7 +69,7 @@ def mesh(low, high, steps):
 def best_of(problem, points):
     """Least distance among the points whose exact worst margin is enough; inf if there is none."""
     report = pp.certify(
-        problem.sets[0].net,
+        problem.sets[0].network,
         points,
         problem.sets[0].shifts,
         problem.target,
@@ -93,7 +93,7 @@ def check(problem, piece, outcome, points):
     assert ((point >= piece.lower) & (point <= piece.upper)).all()
     assert outside(piece, point) <= 1e-8
     assert pp.certify(
-        problem.sets[0].net, point, problem.sets[0].shifts, problem.target, margin=MARGIN
+        problem.sets[0].network, point, problem.sets[0].shifts, problem.target, margin=MARGIN
     ).robust[0]
     assert outcome.distance == pytest.approx(
         float(problem.distance.between(problem.x, point[None])[0]), abs=1e-15
@@ -242,7 +242,7 @@ def test_robust_points_vanish_as_delta_grows():
     problem, piece = instance(180, (2, 4, 3, 1))
     statuses = []
     for delta in (0.01, 0.1, 0.3, 1.0):
-        problem = problem_of(problem.sets[0].net, problem.x, delta)
+        problem = problem_of(problem.sets[0].network, problem.x, delta)
         outcome = bilevel.solve(problem, piece)
         check(problem, piece, outcome, combinations(piece.vertices, 16))
         statuses.append(outcome.status)
@@ -279,7 +279,11 @@ def test_solvers_agree(seed):
     if theirs.point is not None:
         assert outside(piece, theirs.point) <= 1e-8
         assert pp.certify(
-            problem.sets[0].net, theirs.point, problem.sets[0].shifts, problem.target, margin=MARGIN
+            problem.sets[0].network,
+            theirs.point,
+            problem.sets[0].shifts,
+            problem.target,
+            margin=MARGIN,
         ).robust[0]
 
 

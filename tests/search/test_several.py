@@ -11,7 +11,7 @@ import pytest
 import proplace as pp
 from oracles import milp_margin, random_box
 from proplace.core.distances import L1
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.search import bilevel, search, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
@@ -46,12 +46,14 @@ def random_set(rng, inputs, outputs, margin):
         shifts = pp.Shifts.of(net, random_delta(rng, depth))
     else:
         shifts = random_box(rng, net).scaled(float(rng.choice([0.1, 0.4])))
-    return ModelSet(net, shifts, margin=margin)
+    return Member(net, shifts, margin=margin)
 
 
 def survivors(sets, rows, target, slack=SLACK):
     for models in sets:
-        report = pp.certify(models.net, rows, models.shifts, target, margin=models.margin + slack)
+        report = pp.certify(
+            models.network, rows, models.shifts, target, margin=models.margin + slack
+        )
         rows = rows[report.robust]
     return rows
 
@@ -64,11 +66,11 @@ def random_several(seed):
         margins = rng.choice([MARGIN, MARGIN, 0.03, 0.3], 3)
         count = int(rng.integers(2, 4))
         sets = tuple(random_set(rng, d, outputs, float(margins[i])) for i in range(count))
-        target = int(rng.integers(sets[0].net.classes))
+        target = int(rng.integers(sets[0].network.classes))
         schema = random_schema(rng, d, int(rng.integers(0, 2)))
         X = schema.canonical(rng.uniform(-2.0, 2.0, size=(250, d)))
         robust = survivors(sets, X, target)
-        refused = X[[min(s.net.margin(x, target)[0] for s in sets) < -0.05 for x in X]]
+        refused = X[[min(s.network.margin(x, target)[0] for s in sets) < -0.05 for x in X]]
         if len(robust) < 3 or not len(refused):
             continue
         distance = random_distance(rng, d)
@@ -99,10 +101,10 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
         rng = np.random.default_rng([seed, 7, attempt])
         outputs = int(rng.choice([1, 3]))
         sets = tuple(random_set(rng, 2, outputs, MARGIN) for _ in range(2))
-        target = int(rng.integers(sets[0].net.classes))
+        target = int(rng.integers(sets[0].network.classes))
         X = rng.uniform(-2.0, 2.0, (80, 2))
         robust = survivors(sets, X, target, 1e-3)
-        refused = X[sets[1].net.margin(X, target) < -0.05]
+        refused = X[sets[1].network.margin(X, target) < -0.05]
         if len(robust) >= 2 and len(refused):
             break
     problem = SearchProblem(sets, target, refused[0], L1(np.full(2, 0.5)), 1e-5)
@@ -114,7 +116,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
     mesh = np.array(shares) / n @ corners
     between = problem.distance.between(problem.x, mesh)
     for i in np.flatnonzero(between < found.distance - SAME):
-        worst = min(milp_margin(s.net, mesh[i], s.shifts, target) - s.margin for s in sets)
+        worst = min(milp_margin(s.network, mesh[i], s.shifts, target) - s.margin for s in sets)
         assert worst < 1e-5 + 1e-7
 
 
@@ -133,7 +135,7 @@ def test_the_order_of_the_sets_does_not_matter(seed):
 def test_a_set_that_refuses_everything_leaves_nothing(method):
     net = pp.Network([([[1.0, 1.0]], [0.0])])
     never = pp.Network([([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0]), ([[-1.0, -1.0]], [-1.0])])
-    sets = (ModelSet(net, pp.Shifts.of(net, 0.01)), ModelSet(never, pp.Shifts.of(never, 0.0)))
+    sets = (Member(net, pp.Shifts.of(net, 0.01)), Member(never, pp.Shifts.of(never, 0.0)))
     problem = SearchProblem(sets, 1, np.array([-1.0, -1.0]), L1(np.full(2, 0.5)), SLACK)
     assert search(problem, [plain(problem.x)], method=method).status == "infeasible"
     alone = replace(problem, sets=sets[:1])
@@ -145,10 +147,10 @@ def test_only_networks_of_a_box_count(method):
     """The network that a box is given with may lie outside; then it has no say."""
     net = pp.Network([([[-5.0]], [0.0])])  # the box holds networks of slope 1 to 2
     box = pp.Shifts(pp.Network([([[1.0]], [-1.0])]), pp.Network([([[2.0]], [-0.5])]))
-    problem = SearchProblem((ModelSet(net, box),), 1, np.zeros(1), L1(np.ones(1)), 1e-9)
+    problem = SearchProblem((Member(net, box),), 1, np.zeros(1), L1(np.ones(1)), 1e-9)
     found = search(problem, [plain(problem.x)], method=method)
     assert found.distance == pytest.approx(1.0, abs=1e-6)
-    itself = ModelSet(net, pp.Shifts.of(net, 0.0))
+    itself = Member(net, pp.Shifts.of(net, 0.0))
     both = replace(problem, sets=(problem.sets[0], itself))
     assert search(both, [plain(problem.x)], method=method).status == "infeasible"
 
@@ -159,7 +161,7 @@ def test_each_set_has_its_own_margin(delta):
     nets = [pp.Network([([[1.0]], [b])]) for b in (0.0, 0.5)]
     for margins in ((0.1, 0.2), (0.1, 0.9), (0.0, 0.0), (0.5, 0.6)):
         sets = tuple(
-            ModelSet(net, pp.Shifts.of(net, delta), margin=margin)
+            Member(net, pp.Shifts.of(net, delta), margin=margin)
             for net, margin in zip(nets, margins, strict=True)
         )
         wanted = max(
@@ -177,7 +179,7 @@ def test_each_set_has_its_own_margin(delta):
 def test_a_set_that_looks_worst_and_is_not(good, monkeypatch):
     """The order of the tests saves time; the verdict is that of all sets."""
     nets = [pp.Network([([[1.0]], [b])]) for b in (5.0, -5.0)]
-    sets = [ModelSet(net, pp.Shifts.of(net, 0.0)) for net in nets]
+    sets = [Member(net, pp.Shifts.of(net, 0.0)) for net in nets]
     sets = sets if good == 0 else sets[::-1]
     problem = SearchProblem(tuple(sets), 1, np.zeros(1), L1(np.ones(1)), SLACK)
     oracle = Oracle(problem)
@@ -200,7 +202,7 @@ def test_the_oracle_speaks_for_all_sets(seed):
     if piece.vertices is not None:
         points = np.vstack([points, piece.vertices[-2:]])
     reports = [
-        pp.certify(s.net, points, s.shifts, problem.target, margin=s.margin, exact_margin=True)
+        pp.certify(s.network, points, s.shifts, problem.target, margin=s.margin, exact_margin=True)
         for s in problem.sets
     ]
     offsets = [problem.margin - s.margin for s in problem.sets]
@@ -249,11 +251,11 @@ def test_twenty_networks_at_once(seed):
         )
         last = np.concatenate([[1.0, -1.0], rng.normal(size=3) * 0.1])
         net = pp.Network([(W, rng.normal(size=5) * 0.1), (last[None], [0.0])])
-        sets.append(ModelSet(net, pp.Shifts.of(net, 0.01), margin=MARGIN))
+        sets.append(Member(net, pp.Shifts.of(net, 0.01), margin=MARGIN))
     sets = tuple(sets)
     X = rng.uniform(-1.0, 1.0, (300, 3))
     robust = survivors(sets, X, 1)
-    x = X[sets[0].net.logits(X)[:, 0].argmin()]
+    x = X[sets[0].network.logits(X)[:, 0].argmin()]
     problem = SearchProblem(sets, 1, x, L1(np.full(3, 1 / 3)), SLACK)
     near = robust[np.argsort(problem.distance.between(x, robust))[:10]]
     piece = plain(x, np.vstack([x, near]))

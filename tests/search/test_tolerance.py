@@ -12,7 +12,7 @@ import proplace as pp
 from oracles import joint_attack, milp_box_margin
 from proplace.certification import certify
 from proplace.core.distances import L1
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
@@ -38,7 +38,7 @@ def tolerant(seed):
 def robust(problem, rows):
     for models in problem.sets:
         asked = {"margin": models.margin + problem.slack, "box": models.around(rows)}
-        rows = rows[certify(models.net, rows, models.shifts, problem.target, **asked).robust]
+        rows = rows[certify(models.network, rows, models.shifts, problem.target, **asked).robust]
     return rows
 
 
@@ -66,7 +66,7 @@ def test_answers_bear_every_miss_that_an_attack_finds(seed):
     rng = np.random.default_rng(seed)
     for models in problem.sets if found.point is not None else ():
         low, high = found.point - models.tolerance, found.point + models.tolerance
-        met = joint_attack(models.net, low, high, models.shifts, problem.target, rng, 200)
+        met = joint_attack(models.network, low, high, models.shifts, problem.target, rng, 200)
         assert met >= models.margin - 1e-9
 
 
@@ -78,7 +78,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
         sizes = [2, *rng.integers(2, 5, size=int(rng.integers(3))), 1]
         net = dense(rng, sizes)
         t = rng.choice([0.0, 0.1, 0.3], 2)
-        models = ModelSet(net, pp.Shifts.of(net, 0.03), margin=MARGIN, tolerance=t)
+        models = Member(net, pp.Shifts.of(net, 0.03), margin=MARGIN, tolerance=t)
         X = rng.uniform(-2.0, 2.0, (80, 2))
         problem = SearchProblem((models,), 1, X[0], L1(np.full(2, 0.5)), 1e-5)
         good = robust(problem, X)
@@ -99,7 +99,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
 def test_the_worst_miss_of_one_number(solve, start, bias):
     """The worst network says (1 - d) u + b - d for u >= 0 and (1 + d) u + b - d below, at u = x - t."""
     net, d, t = pp.Network([([[1.0]], [bias])]), 0.02, 0.25
-    models = ModelSet(net, pp.Shifts.of(net, d), tolerance=np.array([t]))
+    models = Member(net, pp.Shifts.of(net, d), tolerance=np.array([t]))
     problem = SearchProblem((models,), 1, np.array([start]), L1(np.ones(1)), 1e-9)
     u = (d - bias) / (1.0 - d) if bias < d else (d - bias) / (1.0 + d)
     assert solve(problem, plain(problem.x)).point[0] == pytest.approx(u + t, abs=1e-6)
@@ -112,7 +112,7 @@ def test_scenarios_are_shifts_at_misses(seed):
     models, oracle = problem.sets[0], Oracle(problem)
     for point in np.random.default_rng(seed).uniform(-2.0, 2.0, (4, len(problem.x))):
         asked = {"box": models.around(point[None]), "exact_margin": True}
-        worst = certify(models.net, point, models.shifts, problem.target, **asked)
+        worst = certify(models.network, point, models.shifts, problem.target, **asked)
         (scenario,) = oracle.attack(point[None])
         assert scenario.value(point) >= worst.lower[0] - 1e-7
         ok, scenario, _ = oracle.test(point)

@@ -79,7 +79,9 @@ class Case:
     def robust(self, rows):
         models = self.problem.sets[0]
         options = {"margin": models.margin}
-        return pp.certify(models.net, rows, models.shifts, self.problem.target, **options).robust
+        return pp.certify(
+            models.network, rows, models.shifts, self.problem.target, **options
+        ).robust
 
     def distance(self, rows):
         return self.problem.distance.between(self.problem.x, rows)
@@ -183,7 +185,9 @@ def test_bound_is_not_above_any_legal_robust_point_of_the_hull(seed):
     models, target = each.problem.sets[0], each.problem.target
     if len(rows):
         margin = each.problem.search_margin + 1e-9
-        assert not pp.certify(models.net, rows, models.shifts, target, margin=margin).robust.any()
+        assert not pp.certify(
+            models.network, rows, models.shifts, target, margin=margin
+        ).robust.any()
 
 
 @pytest.mark.parametrize("seed", seeds(25, 200))

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.explain.results import Setting
 from proplace.ledger.chain import canonical
 from proplace.ledger.issuing import Draft
@@ -228,7 +228,7 @@ def _fit(pipe, table, labels):
 
 def setting_of(model, shifts, others=()):
     """What promises about a model and a box of networks are about."""
-    first = ModelSet(model.network, shifts, "the model in use")
+    first = Member(model.network, shifts, "the model in use")
     return Setting(
         model.network,
         shifts,

@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.core.distances import L1
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.region.pieces import ConvexPiece
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
@@ -41,7 +41,7 @@ def plain(x, vertices=None, low=-3.0, high=3.0):
 def problem_of(net, x, delta, *, target=1, distance=None, margin=MARGIN, slack=SLACK):
     x = np.asarray(x, dtype=float)
     distance = distance or L1(np.full(len(x), 1.0 / len(x)))
-    models = ModelSet(net, pp.Shifts.of(net, delta), margin=margin)
+    models = Member(net, pp.Shifts.of(net, delta), margin=margin)
     return SearchProblem((models,), target, x, distance, slack)
 
 
@@ -131,7 +131,7 @@ def random_problem(seed, *, depth=None, width=None):
             continue
         x = refused[0]
         distance = random_distance(rng, d)
-        models = ModelSet(net, pp.Shifts.of(net, delta), margin=MARGIN)
+        models = Member(net, pp.Shifts.of(net, delta), margin=MARGIN)
         problem = SearchProblem((models,), target, x, distance, SLACK)
         return problem, random_piece(rng, problem, schema, robust)
     raise AssertionError("no such problem")
@@ -200,7 +200,7 @@ def check_answer(problem, piece, outcome, *, attacks=True):
 
 def check_robust(models, point, target, *, attacks=True):
     """The point keeps the margin of a set: by the verdict, and under attacks on its networks."""
-    net, box = models.net, models.shifts
+    net, box = models.network, models.shifts
     report = pp.certify(net, point, box, target, margin=models.margin)
     assert report.robust[0]
     if attacks:
@@ -335,8 +335,8 @@ def random_state(seed, *, depth, cut=True):
         rng = np.random.default_rng([seed, attempt, 1])
         delta = float(rng.choice([0.02, 0.08, 0.15]))
         # A margin that nothing keeps: each test returns its worst shift.
-        net = problem.sets[0].net
-        problem = replace(problem, sets=(ModelSet(net, pp.Shifts.of(net, delta), margin=1e6),))
+        net = problem.sets[0].network
+        problem = replace(problem, sets=(Member(net, pp.Shifts.of(net, delta), margin=1e6),))
         polytope = Polytope.of(problem, piece)
         variables, points = points_of(polytope, rng, 200)
         if len(points) < 20:

@@ -21,7 +21,7 @@ import numpy as np
 from proplace.baselines.base import Candidate, RobustBaseline
 from proplace.certification import certify
 from proplace.core.errors import SolverError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
@@ -124,7 +124,7 @@ class MilpR(RobustBaseline):
         person = self.schema_.person(x)
         pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
-        alone = ModelSet(self.net_, Shifts.of(self.net_, 0.0), margin=margin)
+        alone = Member(self.net_, Shifts.of(self.net_, 0.0), margin=margin)
         problem = SearchProblem((alone,), target, x, self.distance_, _SLACK)
         outcome = search(problem, _within(pieces, x, reach))
         attempt = Attempt(problem, (person,), self.rows_[:0], outcome, self.schema_.grids(x))

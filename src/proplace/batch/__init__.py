@@ -243,7 +243,9 @@ def _about(explainer: Explainer) -> dict[str, Any]:
 def _other_sets(explainer: Explainer) -> dict[str, Any]:
     """Digests of the other sets of networks that have a say; nothing where there are none."""
     others = explainer.sets_[1:]
-    also = [[joblib.hash(each.net), *_delta(each.shifts).values(), each.margin] for each in others]
+    also = [
+        [joblib.hash(each.network), *_delta(each.shifts).values(), each.margin] for each in others
+    ]
     return {"required_models": also} if also else {}
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from proplace.certification import checker, parameters, parameters_of_shifts, written
 from proplace.certification import digest as network_digest
-from proplace.core.model_set import around
+from proplace.core.guarantee import around
 from proplace.explain.holds import held_box
 from proplace.region.pieces import admissible
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proplace.batch.reading import Line, ResultsFolder
     from proplace.certification import InputBox
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation
@@ -177,7 +177,7 @@ def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
         return "the line says that the prediction is fixed"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    sets = [each for each in folder.setting.sets if network_digest(each.net) == proved.network]
+    sets = [each for each in folder.setting.sets if network_digest(each.network) == proved.network]
     if not any(_about(proved, models.shifts) for models in sets):
         return "the line is about other sets of networks"
     spaces = None if e.x is None else admissible(folder.setting.schema, e.x)
@@ -213,7 +213,7 @@ def _answer_verdict(
     promise: Promise,
     *,
     shifts: Sequence[Shifts] = (),
-    others: Sequence[ModelSet] = (),
+    others: Sequence[Member] = (),
 ) -> Verdict:
     """Check the certificate of an answer, as :func:`first_verdict` does.
 
@@ -246,7 +246,7 @@ def _answer_verdict(
     return checker.Verdict(True, f"as the answer says, {what} {proved}", proved)
 
 
-def _uncovered(sets: Sequence[ModelSet], proved: Sequence[Statement]) -> str:
+def _uncovered(sets: Sequence[Member], proved: Sequence[Statement]) -> str:
     """Say which set of networks a line promises and its certificates do not prove; empty if none.
 
     A person who has the class already and does not keep it in every set has a certificate of that.
@@ -254,11 +254,11 @@ def _uncovered(sets: Sequence[ModelSet], proved: Sequence[Statement]) -> str:
     if [statement.verdict for statement in proved] == ["not robust"]:
         sets = sets[:1]
     else:
-        own = [each for each in proved if each.network == network_digest(sets[0].net)]
+        own = [each for each in proved if each.network == network_digest(sets[0].network)]
         if not any(each.inside for each in own):
             return "the model in use does not lie in its set, and nothing is proved of the model itself"
     for models in sets:
-        mine = [each for each in proved if each.network == network_digest(models.net)]
+        mine = [each for each in proved if each.network == network_digest(models.network)]
         if not any(_about(each, models.shifts) for each in mine):
             what = "set of shifts" if models.shifts.radii is None else "delta"
             whose = f" of {models.name}" if len(sets) > 1 else ""
@@ -282,7 +282,7 @@ def first_verdict(
     demand: Demand,
     *,
     shifts: Sequence[Shifts] = (),
-    others: Sequence[ModelSet] = (),
+    others: Sequence[Member] = (),
 ) -> Verdict:
     """Check a certificate or a bundle against the reading of the network that it speaks of.
 
@@ -301,7 +301,7 @@ def first_verdict(
     """
     boxes = [*shifts, *(each.shifts for each in others if each.shifts.radii is None)]
     ends = [parameters_of_shifts(box) for box in boxes]
-    more = [parameters(each.net) for each in others]
+    more = [parameters(each.network) for each in others]
     if _format(proof) == checker.FORMAT_FIXED:  # of the networks of one set, whichever that is
         readings = [*readings, *more]
     verdicts = [_verdict(proof, network, more, ends, demand) for network in readings]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from proplace.batch.layout import Layout
     from proplace.batch.shards import Kind, Range
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.tables.writing import Format
@@ -55,7 +55,7 @@ def names_of(number: int) -> tuple[str, str]:
     return f"network-{number}.npz", f"shifts-{number}.npz"
 
 
-def files_of(sets: Sequence[ModelSet]) -> dict[str, Network | Shifts]:
+def files_of(sets: Sequence[Member]) -> dict[str, Network | Shifts]:
     """What is kept of sets of networks, by the names of the files.
 
     Radii are in the manifest, and the model in use is not written again where it is asked by itself.
@@ -63,8 +63,8 @@ def files_of(sets: Sequence[ModelSet]) -> dict[str, Network | Shifts]:
     files: dict[str, Network | Shifts] = {}
     for number, each in enumerate(sets, start=1):
         network, shifts = names_of(number)
-        if number == 1 or each.net != sets[0].net:
-            files[network] = each.net
+        if number == 1 or each.network != sets[0].network:
+            files[network] = each.network
         if each.shifts.radii is None:
             files[shifts] = each.shifts
     return files
@@ -92,7 +92,7 @@ class Folder:
         path: Path,
         kind: Format,
         manifest: Manifest,
-        sets: Sequence[ModelSet],
+        sets: Sequence[Member],
         *,
         certificates: bool,
     ) -> None:

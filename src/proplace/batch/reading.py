@@ -23,7 +23,7 @@ from proplace.certification import digest as network_digest
 from proplace.certification import read_proof
 from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.transforms import folds_digest
@@ -141,7 +141,7 @@ class ResultsFolder:
         sets = _sets(path, question["delta"], about)
         first = sets[0]
         setting = Setting(
-            first.net,
+            first.network,
             first.shifts,
             about.schema,
             None,
@@ -404,7 +404,7 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
     return table
 
 
-def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
+def _sets(path: Path, delta: Any, about: About) -> tuple[Member, ...]:
     """The sets of networks that have a say, if their files are those that were written."""
     made = about.provenance
     network, shifts = names_of(1)
@@ -418,13 +418,13 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[ModelSet, ...]:
         raise ResultsError(
             f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME
         ) from None
-    sets = [ModelSet(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
+    sets = [Member(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
     for number, other in enumerate(made.also, start=2):
         network, shifts = names_of(number)
         own = net
         if other.network_digest != made.network_digest:
             own = _network(path / network, other.network_digest)
-        sets.append(ModelSet(own, _shifts(path / shifts, own, other.delta), other.name))
+        sets.append(Member(own, _shifts(path / shifts, own, other.delta), other.name))
     return tuple(replace(each, tolerance=tolerance) for each in sets)
 
 

@@ -18,7 +18,7 @@ from proplace.certification.engine import FULL, Rows, traced_least_values
 from proplace.certification.input_boxes import InputBoxes
 from proplace.certification.lp_bnb import refine_attack
 from proplace.certification.proofs import Evidence
-from proplace.core.model_set import around
+from proplace.core.guarantee import around
 
 if TYPE_CHECKING:
     from proplace.certification.bounds import ActivationBounds

@@ -23,7 +23,7 @@ import numpy as np
 from proplace.certification import checker
 from proplace.core.errors import CertificateError
 from proplace.core.files import atomic_write
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 
@@ -481,7 +481,7 @@ class Bundle(Document):
 
     def check(
         self,
-        sets: Iterable[ModelSet | tuple[Network, Shifts]],
+        sets: Iterable[Member | tuple[Network, Shifts]],
         *,
         box: InputBox | None = None,
     ) -> Verdict:
@@ -500,7 +500,7 @@ class Bundle(Document):
             Accepted if all certificates hold, speak of one input and one class, and cover all of the
             sets. ``parts`` are the verdicts about the single certificates.
         """
-        pairs = [(one.net, one.shifts) if isinstance(one, ModelSet) else one for one in sets]
+        pairs = [(one.network, one.shifts) if isinstance(one, Member) else one for one in sets]
         if not pairs:
             raise CertificateError(
                 "give the networks, each with its box, that must be covered", name="networks"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from proplace.certification.checker import Demand, Parameters, Verdict
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.loaders.model import Model
@@ -46,7 +46,7 @@ class Known:
     model: Model
     readings: Sequence[Parameters]
     shifts: Shifts | None
-    others: Sequence[ModelSet] = ()
+    others: Sequence[Member] = ()
     tolerance: dict[str, float] | None = None
 
     def verdict(self, proof: bytes, demand: Demand) -> Verdict:
@@ -99,9 +99,9 @@ class Known:
         if any(one.verdict == "fixed" for one in statements):
             return ""  # one set that refuses is enough
         for other in self.others:
-            mine = [one for one in statements if one.network == digest(other.net)]
+            mine = [one for one in statements if one.network == digest(other.network)]
             if not any(
-                one.verdict == "robust" and covers(one, other.net, other.shifts) for one in mine
+                one.verdict == "robust" and covers(one, other.network, other.shifts) for one in mine
             ):
                 return f"nothing is proved of {other.name} with its delta"
         return ""
@@ -229,9 +229,9 @@ def _box(delta: float | None, shifts: Path | None) -> Shifts | None:
     return None if shifts is None else deltas.read(shifts)
 
 
-def _others(required_model: list[str] | None) -> list[ModelSet]:
+def _others(required_model: list[str] | None) -> list[Member]:
     """Read the networks of other models, each with its set."""
-    from proplace.core.model_set import ModelSet  # noqa: PLC0415
+    from proplace.core.guarantee import Member  # noqa: PLC0415
     from proplace.core.network import Network  # noqa: PLC0415
     from proplace.core.shifts import Shifts  # noqa: PLC0415
 
@@ -239,7 +239,7 @@ def _others(required_model: list[str] | None) -> list[ModelSet]:
     for other in deltas.others(required_model or []):
         net = Network.load(other.path)
         asked = 0.0 if other.delta is None else other.delta.delta
-        found.append(ModelSet(net, Shifts.of(net, asked), str(other.path)))
+        found.append(Member(net, Shifts.of(net, asked), str(other.path)))
     return found
 
 
@@ -338,11 +338,11 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
         }
 
 
-def _holds(models: ModelSet, other: ModelSet) -> bool:
+def _holds(models: Member, other: Member) -> bool:
     """Whether the networks of one set are among those of another."""
     from proplace.certification import digest  # noqa: PLC0415
 
-    return digest(models.net) == digest(other.net) and all(
+    return digest(models.network) == digest(other.network) and all(
         models.shifts.contains(end) for end in (other.shifts.low, other.shifts.high)
     )
 

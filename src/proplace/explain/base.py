@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from proplace.core.distances import L1
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array, Network
     from proplace.core.request import Preference, Range
     from proplace.core.shifts import Shifts
@@ -97,7 +97,7 @@ class Explainer(Parameters, ABC):
     schema_: Schema
     rows_: Array
     shifts_: Shifts
-    sets_: tuple[ModelSet, ...]
+    sets_: tuple[Member, ...]
     others_: tuple[Voter, ...] = ()
     distance_: L1
     units_: Array
@@ -489,7 +489,7 @@ class Explainer(Parameters, ABC):
                 late = " in the time limit" if clock.over else ""
                 how = f"whether robustly{whose} is not decided{late}"
             reason = f"{reason}, {how}"
-            refusing = [each.name for each in self.sets_ if each.refuses(x, target)]
+            refusing = [each.name for each in self.sets_ if each.rejects(x, target)]
             if refusing:
                 reason = f"{reason}; it is refused by {' and '.join(refusing)}"
         return Finding(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification import Space
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.explain.proving import Judge
     from proplace.schema import Schema
@@ -65,9 +65,9 @@ def fixed(
     known = known[person.allowed(known)]
     for judge in judges:
         models = judge.models
-        if models.has_its_network and (models.net.predict(known) == target).any():
+        if models.contains_network and (models.network.predict(known) == target).any():
             continue
-        refusal = Refusal(models.net, models.shifts, target, judge.rounding)
+        refusal = Refusal(models.network, models.shifts, target, judge.rounding)
         trees = refusal.prove(spaces, deadline=deadline)
         if trees is not None:
             return Finding(
@@ -80,7 +80,7 @@ def fixed(
     return None
 
 
-def _everyone(models: ModelSet) -> str:
+def _everyone(models: Member) -> str:
     """Who refuses."""
     if models.shifts.frozen:
         return f"{models.name or IN_USE} refuses"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import Margin
     from proplace.core.distances import Weights
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.core.request import Request
     from proplace.core.shifts import Delta
@@ -278,11 +278,11 @@ class Proplace(Explainer):
                 value=True,
             )
 
-    def _judge(self, models: ModelSet, model: Model) -> Judge:
+    def _judge(self, models: Member, model: Model) -> Judge:
         """Work out the margin that covers every training row, and so their hulls, for one set."""
         margin = self.margin
         if margin is None:
-            margin = DEFAULT_MARGIN if models.net.precision == "float64" else "float32"
+            margin = DEFAULT_MARGIN if models.network.precision == "float64" else "float32"
         tolerance = encoded_tolerance(self.schema_, self.tolerance_)
         judge = Judge(replace(models, tolerance=tolerance), model, margin)
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.

@@ -23,7 +23,7 @@ from proplace.core.errors import InputError, OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.several import Voter
@@ -145,7 +145,7 @@ class Provenance:
         cls,
         model: Model,
         training: Training,
-        sets: Sequence[ModelSet],
+        sets: Sequence[Member],
         target: int,
         *,
         others: Sequence[Voter] = (),
@@ -165,12 +165,12 @@ class Provenance:
             Other(
                 each.name,
                 own.origin.digest,
-                network_digest(each.net),
+                network_digest(each.network),
                 _delta_of(each.shifts),
                 own.has_original,
             )
             for each in sets[1:]
-            for own in [models.get(id(each.net), model)]
+            for own in [models.get(id(each.network), model)]
         ]
         return cls(
             now(),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from proplace.certification import Certificate, Evidence, InputBox, Margin, Proof, Report
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.loaders.model import Model
     from proplace.region.neighbours import Mask
@@ -66,7 +66,7 @@ class Judged(NamedTuple):
     undecided: bool
     margin: float
     proof: Proof | None
-    which: ModelSet | None = None
+    which: Member | None = None
 
 
 class Proved(NamedTuple):
@@ -93,7 +93,7 @@ class Judge:
         The margin as it was asked for.
     """
 
-    models: ModelSet
+    models: Member
     model: Model
     margin: Margin | None
 
@@ -124,7 +124,7 @@ class Judge:
         """Verdicts with certificates, as far as they come in time."""
         box = self.models.around(rows) if box is None else box
         return certify(
-            self.models.net,
+            self.models.network,
             rows,
             self.models.shifts,
             target,
@@ -138,7 +138,7 @@ class Judge:
     def known(self, evidence: Evidence, target: int, until: float) -> Certificate | None:
         """Write down what a search has proved of a point already, if it is enough."""
         required = self.required(evidence.point[None])
-        net, shifts = self.models.net, self.models.shifts
+        net, shifts = self.models.network, self.models.shifts
         return evidence.certificate(net, shifts, target, required, until)
 
     def required(self, rows: Array, box: InputBox | None = None) -> float:

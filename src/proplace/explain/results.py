@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import Proof
     from proplace.core.distances import L1
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
     from proplace.explain.claims import Claim
@@ -56,7 +56,7 @@ class Setting:
     schema: Schema
     distance: L1 | None
     classes: tuple[Label, ...] = ()
-    sets: tuple[ModelSet, ...] = ()
+    sets: tuple[Member, ...] = ()
     encoding: str = ""
     columns: tuple[str, ...] = ()
     threshold: Threshold | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from proplace import certification
 from proplace.core.errors import InputError
-from proplace.core.model_set import around
+from proplace.core.guarantee import around
 from proplace.core.text import listing
 from proplace.loaders.coordinates import shifts_for
 from proplace.schema.tolerances import encoded_tolerance, tolerances

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proplace.core.errors import InputError, OptionError, ProplaceError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.loaders.coordinates import shifts_for, taking_rows_of, with_cutoff_of
@@ -33,15 +33,15 @@ class Voter:
     model: Model
     shifts: Shifts
 
-    def sets(self) -> Iterator[ModelSet]:
+    def sets(self) -> Iterator[Member]:
         """The networks of its box; the model itself too, where it does not lie in there."""
         net = self.model.network
-        models = ModelSet(net, self.shifts, self.name)
-        if models.has_its_network:
+        models = Member(net, self.shifts, self.name)
+        if models.contains_network:
             yield models
         else:
             yield dataclasses.replace(models, name=f"the box of {self.name}")
-            yield ModelSet(net, Shifts.of(net, 0.0), self.name)
+            yield Member(net, Shifts.of(net, 0.0), self.name)
 
 
 def check_also(also: object) -> None:

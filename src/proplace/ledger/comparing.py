@@ -35,7 +35,7 @@ from proplace.loaders.coordinates import (
 )
 
 if TYPE_CHECKING:
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.ledger.terms import Terms
     from proplace.loaders.model import Model
     from proplace.schema.cells import Label
@@ -111,16 +111,16 @@ class Comparison:
                 why = str(error)
                 continue
             if inside:
-                used, proved = model.network.precision, models.net.precision
+                used, proved = model.network.precision, models.network.precision
                 coarser = (used, proved) == ("float32", "float64")
                 return cls(model, target, on_rows, models.name or IN_USE, coarser)
             why = why or _outside(models, base, named)
         return cls(model, target, on_rows, "", False, why)
 
 
-def _outside(models: ModelSet, base: Model, other: Model) -> str:
+def _outside(models: Member, base: Model, other: Model) -> str:
     """By how much a network that is of the right shape lies outside of a set, in words."""
-    there = dataclasses.replace(base, network=models.net)
+    there = dataclasses.replace(base, network=models.network)
     other = other if other.has_column_names else other.with_column_names(base._columns)
     try:
         far = outside(models.shifts, in_coordinates_of(there, other))
@@ -136,19 +136,19 @@ def _outside(models: ModelSet, base: Model, other: Model) -> str:
     return f"{said}: as rounding to float32 does" if rounded else said
 
 
-def _lies_in(models: ModelSet, base: Model, other: Model) -> bool:
+def _lies_in(models: Member, base: Model, other: Model) -> bool:
     """Whether a model, as a network behind the input map of a set, lies in the set for certain.
 
     Where nothing was fitted again this is exact. Else the parameters were computed, and all that they
     may be in real numbers must lie inside.
     """
-    there = dataclasses.replace(base, network=models.net)
+    there = dataclasses.replace(base, network=models.network)
     other = other if other.has_column_names else other.with_column_names(base._columns)
     net = in_coordinates_of(there, other)
     if net is other.network:
         return models.shifts.contains(net)
     first, *rest = net.layers
-    if models.net.input_map.matrix is not None or first.b is None:
+    if models.network.input_map.matrix is not None or first.b is None:
         return False  # what was solved for holds to rounding only, and no parameter can bear it
     W, b = rounding_in_coordinates_of(there, other)
     behind = [(layer.W, layer.b) for layer in rest]

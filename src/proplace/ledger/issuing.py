@@ -19,7 +19,7 @@ import pandas as pd
 from proplace.certification import Bundle, Certificate, canonical, thresholds
 from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.core.text import did_you_mean, listing
 from proplace.explain.holds import held_box
 from proplace.retrain.promised import model_of
@@ -238,7 +238,7 @@ def draft(
             f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
             "with Proplace(...) (its answers are certified), or with proplace explain --certificates"
         )
-    sets = e.setting.sets or (ModelSet(e.setting.net, e.setting.shifts),)
+    sets = e.setting.sets or (Member(e.setting.net, e.setting.shifts),)
     box = _proved(who, e, e.certificate, sets)
     if check:
         _check(who, e.certificate, sets)
@@ -298,7 +298,7 @@ def _bytes(row: Array) -> bytes:
 
 
 def _proved(
-    who: str, e: Explanation, proof: Proof, sets: Sequence[ModelSet]
+    who: str, e: Explanation, proof: Proof, sets: Sequence[Member]
 ) -> tuple[Array, Array] | None:
     """The box of inputs that is proved to be accepted; an error where less is proved than is said."""
     parts = proof.certificates if isinstance(proof, Bundle) else (proof,)
@@ -337,41 +337,41 @@ def _proved(
 
 
 def _check_margin(
-    who: str, e: Explanation, facts: Mapping[str, Any], sets: Sequence[ModelSet]
+    who: str, e: Explanation, facts: Mapping[str, Any], sets: Sequence[Member]
 ) -> None:
     """The margin that is proved must cover what the arithmetic of the model can lose."""
     assert e.point is not None and e.setting is not None  # noqa: S101, PT018
     row = e.point[None]
     box = (np.array([facts["low"]]), np.array([facts["high"]])) if "low" in facts else None
     for models in sets:
-        if models.net is e.setting.net:
+        if models.network is e.setting.net:
             needed = model_of(e.setting, None).margins(models.shifts, row, None, box)
         else:
-            needed = thresholds(models.net, models.shifts, row, None, box)
+            needed = thresholds(models.network, models.shifts, row, None, box)
         least = float(np.max(np.asarray(needed)))
         if not facts["margin"] >= least:
             raise LedgerError(
                 f"{who}: its certificate proves a margin of {facts['margin']:g}, and the arithmetic of "
-                f"the model ({models.net.precision}) can lose {least:g}; explain it again without a "
+                f"the model ({models.network.precision}) can lose {least:g}; explain it again without a "
                 "margin of your own"
             )
 
 
-def _about(facts: Mapping[str, Any], models: ModelSet) -> bool:
+def _about(facts: Mapping[str, Any], models: Member) -> bool:
     """Whether a certificate is about the networks of a set."""
-    if facts["network"] != network_digest(models.net):
+    if facts["network"] != network_digest(models.network):
         return False
     if models.shifts.radii is None:
         return facts.get("shifts") == models.shifts.digest
     return facts.get("delta") == [list(pair) for pair in models.shifts.radii]
 
 
-def _check(who: str, proof: Proof, sets: Sequence[ModelSet]) -> None:
+def _check(who: str, proof: Proof, sets: Sequence[Member]) -> None:
     """Check the proof in exact arithmetic."""
     if isinstance(proof, Bundle):
         found = proof.check(sets)
     elif isinstance(proof, Certificate):
-        found = proof.check(sets[0].net, sets[0].shifts)
+        found = proof.check(sets[0].network, sets[0].shifts)
     else:
         raise LedgerError(f"{who}: a proof that there can be no answer is no promise")
     if not found.accepted:

@@ -112,7 +112,7 @@ class Promise:
             return None
         terms, first, facts, original = self.terms, self.terms.sets[0], self.facts, self.original
         setting = Setting(
-            first.net,
+            first.network,
             first.shifts,
             terms.model.schema,
             None,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proplace.certification import canonical
 from proplace.core.errors import LedgerError, ProplaceError, TamperedError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.ledger import tables
@@ -104,7 +104,7 @@ class Terms:
     digest: str
     model: Model
     model_digest: str
-    sets: tuple[ModelSet, ...]
+    sets: tuple[Member, ...]
     target: int
     tolerance: Mapping[str, float]
 
@@ -123,8 +123,8 @@ def terms_documents(setting: Setting, target: int, provenance: Provenance | None
     documents = model_documents(model_of(setting, provenance))
     model = documents[-1].digest
     sets = []
-    for each in setting.sets or (ModelSet(setting.net, setting.shifts),):
-        network = network_document(each.net)
+    for each in setting.sets or (Member(setting.net, setting.shifts),):
+        network = network_document(each.network)
         documents.append(network)
         facts: dict[str, Any] = {"name": each.name, "network": network.digest}
         if each.shifts.trained_radii is not None:
@@ -188,13 +188,13 @@ class Archive:
             self._networks[digest] = _read(Network.load, self._content("network", digest))
         return self._networks[digest]
 
-    def _set(self, facts: dict[str, Any]) -> ModelSet:
+    def _set(self, facts: dict[str, Any]) -> Member:
         net = self.network(facts["network"])
         if "radii" in facts:
             shifts = Shifts.of(net, [(weight, bias) for weight, bias in facts["radii"]])
         else:
             shifts = Shifts.of(net, _read(Shifts.load, self._content("shifts", facts["shifts"])))
-        return ModelSet(net, shifts, facts["name"])
+        return Member(net, shifts, facts["name"])
 
     def _facts(self, kind: str, digest: str) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self._content(kind, digest))

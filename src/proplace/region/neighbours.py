@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from proplace.core.distances import L1
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.region.typical import Typical
     from proplace.schema import Schema
@@ -88,7 +88,7 @@ class RobustRows:
     ``slack`` is asked for on top of the margin of each set.
     """
 
-    sets: tuple[ModelSet, ...]
+    sets: tuple[Member, ...]
     target: int
     slack: float
     rows: Array
@@ -119,7 +119,7 @@ class RobustRows:
     def _passing(
         self,
         rows: Array,
-        sets: Iterable[ModelSet],
+        sets: Iterable[Member],
         deadline: float = math.inf,
         *,
         progress: bool = False,
@@ -130,7 +130,7 @@ class RobustRows:
             left = np.flatnonzero(good)
             if len(left):
                 report = certify(
-                    models.net,
+                    models.network,
                     rows[left],
                     models.shifts,
                     self.target,
@@ -230,7 +230,7 @@ class RobustRows:
     def _no_robust_rows(self) -> str:
         """Say that nothing in the data is robust, and what to change."""
         main = self.sets[0]
-        reached = int((main.net.predict(self.rows) == self.target).sum())
+        reached = int((main.network.predict(self.rows) == self.target).sum())
         called = self.called or f"class {self.target}"
         each = self._for_each(self.rows)
         return (

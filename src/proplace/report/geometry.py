@@ -19,7 +19,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from proplace.certification import certify
 from proplace.core.errors import OptionError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
@@ -243,7 +243,7 @@ def plain_nearest(e: Explanation) -> Array | None:
         pieces = hulls
     near = near if hulls and near is not None else e.x[None][:0]
     problem = SearchProblem(
-        (ModelSet(setting.net, Shifts.of(setting.net, 0.0), margin=DEFAULT_MARGIN),),
+        (Member(setting.net, Shifts.of(setting.net, 0.0), margin=DEFAULT_MARGIN),),
         e.target,
         e.x,
         setting.distance,

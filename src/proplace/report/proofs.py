@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from proplace import verify
 from proplace.batch.folder import NETWORK, files_of, names_of
 from proplace.core.errors import LedgerError
-from proplace.core.model_set import ModelSet
+from proplace.core.guarantee import Member
 from proplace.explain.result_tables import proof_name
 from proplace.explain.words import in_delta
 from proplace.report import claims
@@ -129,9 +129,9 @@ def _saving(n: int, setting: Setting | None) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _sets(setting: Setting) -> Sequence[ModelSet]:
+def _sets(setting: Setting) -> Sequence[Member]:
     """The sets of networks of a setting; where they are not known, that of the model in use."""
-    return setting.sets or (ModelSet(setting.net, setting.shifts),)
+    return setting.sets or (Member(setting.net, setting.shifts),)
 
 
 def _says(e: Explanation) -> str:

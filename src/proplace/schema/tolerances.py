@@ -79,7 +79,7 @@ def encoded_tolerance(schema: Schema, by_name: Mapping[str, float]) -> Array | N
     A cell v is encoded as :math:`e = (v - o) / s`. Where another cell misses it by no more than t, as
     numbers are written, its code misses e by no more than :math:`t / s`, up to roundings: of the
     cells, by a share of :math:`|v| \le s |e| + |o|`, and of the code, by a share of :math:`|e|`. What
-    is a share of e itself is added at each row (:func:`proplace.core.model_set.around`), the rest
+    is a share of e itself is added at each row (:func:`proplace.core.guarantee.around`), the rest
     here; so is what reading snaps to a step.
     """
     if not by_name:

@@ -50,7 +50,9 @@ class LocalSearch:
         self._fractions = np.linspace(0.0, 1.0, LINE_POINTS + 1)[1:]
         self.goals: Array = np.zeros((0, len(self.problem.x)))
         self.walked = 0  # lines that were walked down
-        weights = max(sum(layer.W.size for layer in each.net.layers) for each in self.problem.sets)
+        weights = max(
+            sum(layer.W.size for layer in each.network.layers) for each in self.problem.sets
+        )
         self.budget = Budget(min(NODES, int(MOST_WORK / weights)), PROGRAMS)
         self.reserve = 0.0  # extra margin of later points, because tests were worse than attacks
         self._stuck_at: Incumbent | None = None  # from which a walk has led nowhere

@@ -16,7 +16,7 @@ from proplace.certification import FULL, PointRobustness
 
 if TYPE_CHECKING:
     from proplace.certification import Attack, Budget, Evidence
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array, Network
     from proplace.search.problem import SearchProblem
 
@@ -157,11 +157,11 @@ class SetOracle:
     """Robustness of points against one set of networks; ``offset`` is added to all values."""
 
     def __init__(
-        self, models: ModelSet, target: int, offset: float = 0.0, *, tracking: bool = True
+        self, models: Member, target: int, offset: float = 0.0, *, tracking: bool = True
     ) -> None:
-        self.net, self.margin = models.net, models.margin
+        self.net, self.margin = models.network, models.margin
         self.offset, self.tracking = offset, tracking
-        self.robustness = PointRobustness(models.net, models.shifts, target, models.tolerance)
+        self.robustness = PointRobustness(models.network, models.shifts, target, models.tolerance)
         self.shifts = self.robustness.shifts
         self.objectives = self.robustness.objectives
         self._passed: Evidence | None = None

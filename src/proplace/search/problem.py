@@ -15,7 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from proplace.core.distances import L1
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
 
 
@@ -34,7 +34,7 @@ class SearchProblem:
     search ends. Steps of features are ignored here: :mod:`proplace.search.writing` rounds the result.
     """
 
-    sets: tuple[ModelSet, ...]
+    sets: tuple[Member, ...]
     target: int
     x: Array
     distance: L1

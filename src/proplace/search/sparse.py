@@ -363,9 +363,9 @@ class SparseSearch:
         if not len(rows):
             return np.zeros(0)
         target = self.problem.target
-        known = [each for each in self.problem.sets if each.has_its_network]
+        known = [each for each in self.problem.sets if each.contains_network]
         found: Array = np.min(
-            [each.net.margin(rows, target) - each.margin for each in known], axis=0
+            [each.network.margin(rows, target) - each.margin for each in known], axis=0
         )
         return found - self.problem.slack
 

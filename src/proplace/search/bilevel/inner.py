@@ -40,7 +40,7 @@ from proplace.search.bilevel.relu import interval, relu
 from proplace.solvers import Model
 
 if TYPE_CHECKING:
-    from proplace.core.model_set import ModelSet
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.search.bilevel import Run
@@ -81,9 +81,9 @@ def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
     return min(found, key=lambda worst: worst.least)
 
 
-def _worst_of(models: ModelSet, target: int, point: Array, run: Run) -> Worst | None:
+def _worst_of(models: Member, target: int, point: Array, run: Run) -> Worst | None:
     """The worst model of one set: the one with the least margin by a plain forward pass."""
-    net, shifts, boxes = models.net, models.shifts, None
+    net, shifts, boxes = models.network, models.shifts, None
     if models.tolerance is not None:
         boxes = InputBoxes(net, shifts)
         net, shifts = boxes.net, boxes.shifts

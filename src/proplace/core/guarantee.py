@@ -1,13 +1,13 @@
-r"""A set of networks that must all accept an answer: one shape, one input map, one box of parameters.
+r"""Networks that must all accept a counterfactual: the guarantee, and its members.
 
-Several sets stand side by side where several networks have a say (champion and challenger, last
-year's models, retrainings from scratch), each with a Delta of its own. An answer must be robust for
-every one of them,
+Each member is a shift set, which contains the retrainings of one model: the current model, a
+challenger, last year's model, a retraining from scratch. A counterfactual must be robust for every
+one of them,
 
 .. math::
-    \min_{\theta \in \Delta_s} \mathrm{margin}_\theta(x') \ge m_s \quad\text{for all sets } s .
+    \min_{\theta \in \Delta_s} \mathrm{margin}_\theta(x') \ge m_s \quad\text{for all members } s .
 
-All sets take the same encoded rows. Architectures may differ; so may the margins :math:`m_s` where
+All members take the same encoded rows. Architectures may differ. So may the margins :math:`m_s`, if
 they cover the rounding of models that are deployed in different precisions.
 """
 
@@ -39,25 +39,24 @@ def around(rows: Array, tolerance: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class ModelSet:
-    """The networks of one box.
+class Member:
+    """A shift set whose networks must all accept.
 
     Attributes
     ----------
-    net
-        A network of the shape and input map of the box; it need not lie in it.
+    network
+        A network with the shape and input transform of the shift set. It need not lie in the set.
     shifts
-        The box.
+        The shift set: an interval for every parameter.
     name
-        What the set is called in words.
+        Name in sentences.
     margin
-        The margin that every network of the box must keep.
+        Smallest margin that every network must keep.
     tolerance
-        By how much each encoded column may miss an answer, which must be accepted all the same; None
-        where answers are met exactly.
+        By how much each encoded column may miss the counterfactual. None if it is met exactly.
     """
 
-    net: Network
+    network: Network
     shifts: Shifts
     name: str = ""
     margin: float = 0.0
@@ -85,13 +84,13 @@ class ModelSet:
 
         One network alone takes a single pass; else the hidden neurons count.
         """
-        return not self.shifts.frozen, sum(self.net.widths)
+        return not self.shifts.frozen, sum(self.network.widths)
 
     @cached_property
-    def has_its_network(self) -> bool:
+    def contains_network(self) -> bool:
         """Whether the network lies in the box."""
-        return self.shifts.contains(self.net)
+        return self.shifts.contains(self.network)
 
-    def refuses(self, x: Array, target: int) -> bool:
+    def rejects(self, x: Array, target: int) -> bool:
         """Whether the network itself, where it is one of the box, does not give a row the class."""
-        return self.has_its_network and int(self.net.predict(x)[0]) != target
+        return self.contains_network and int(self.network.predict(x)[0]) != target
