@@ -43,7 +43,7 @@ _MEANINGS = (
         "The retrained model refuses the answer, or an input near to it that was promised as well.",
     ),
     (
-        "Cannot be told",
+        "Undecided",
         "The model looks at columns that promises do not hold, does not know a label, or the answer "
         "lies so near to the boundary that rounding decides. It does not count as holding.",
     ),
