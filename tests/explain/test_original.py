@@ -114,7 +114,7 @@ def test_explain_withholds_counterfactuals_of_arrays_that_the_original_refuses(k
         assert model.predict_original(e.point[None])[0] == 1
     negate()
     after = explainer.explain(people)
-    assert {e.status for e in after} == {"source_disagrees"}
+    assert {e.status for e in after} == {"model_mismatch"}
     for e in after:
         assert (e.point, e.counterfactual, e.certificate) == (None, None, None)
     assert [e.index for e in after] == list(range(8))
@@ -131,7 +131,7 @@ def test_parts_of_a_stream_and_encoded_rows_are_checked(kind):
     assert all(e.found and e.checked_with_original for part in parts for e in part)
     negate()
     for part in explainer.stream([people], every=0.0, count=2):
-        assert {e.status for e in part} == {"source_disagrees"}
+        assert {e.status for e in part} == {"model_mismatch"}
 
 
 class ByBatch(nn.Module):
@@ -160,7 +160,7 @@ def test_condition_in_forward_is_found_on_the_training_rows_or_the_counterfactua
         if e.found:
             assert model.predict_original(e.point[None])[0] == 1
             assert e.checked_with_original
-    assert statuses.count("source_disagrees") >= 3
+    assert statuses.count("model_mismatch") >= 3
     assert statuses.count("optimal") >= 3
 
 
@@ -174,7 +174,7 @@ def test_required_model_is_compared_and_evaluated_on_arrays():
     assert [one.has_original for one in result.provenance.also] == [True]
     negate_torch(other)
     for e in explainer.explain(people):
-        assert e.status == "source_disagrees"
+        assert e.status == "model_mismatch"
         assert e.reason.startswith("network 2 itself")
     with raises(ModelMismatchError, match="network 2"):
         pp.Proplace(model, 0.002, required_models=[required], k=5).fit(X)

@@ -163,7 +163,7 @@ def test_people_who_have_the_class_are_asked_of_the_model_too():
     assert {e.status for e in explainer.explain(accepted, "yes")} == {"already_valid"}
     pipe[-1].intercepts_[-1] -= 100.0  # afterwards it refuses everybody
     for e in explainer.explain(accepted, "yes"):
-        assert (e.status, e.certificate) == ("source_disagrees", None)
+        assert (e.status, e.certificate) == ("model_mismatch", None)
         assert "'no' and not 'yes'" in e.reason
 
 
@@ -176,7 +176,7 @@ def test_withheld_counterfactual_keeps_no_claim():
     assert not any(np.isnan(e.plausibility) for e in before)
     pipe[-1].intercepts_[-1] -= 100.0
     for e in explainer.explain(refused, "yes"):
-        assert e.status == "source_disagrees"
+        assert e.status == "model_mismatch"
         assert (e.point, e.counterfactual, e.certificate) == (None, None, None)
         assert dict(e.holds) == {}
         assert np.isnan([e.distance, e.margin, e.plausibility]).all()

@@ -346,7 +346,7 @@ def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
     assert all(answer.found for answer in explainer.explain(people, target="yes", gap=0))
     monkeypatch.setattr(pipes[2], "predict", lambda X: np.array(["no"] * len(X)))
     for answer in explainer.explain(people, target="yes", gap=0):
-        assert answer.status == "source_disagrees"
+        assert answer.status == "model_mismatch"
         assert answer.reason.startswith("network 2 itself gives the answer 'no' and not 'yes'")
         assert answer.point is None
         assert answer.certificate is None

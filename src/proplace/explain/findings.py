@@ -27,7 +27,7 @@ Status = Literal[
     "bad_input",
     "solver_error",
     "worker_died",
-    "source_disagrees",
+    "model_mismatch",
 ]
 
 
@@ -53,7 +53,7 @@ STATUSES: Mapping[Status, Meaning] = {
     "bad_input": Meaning(False, False, "the row is not one that the model can take"),
     "solver_error": Meaning(False, False, "the solver failed, which is no fault of the row"),
     "worker_died": Meaning(False, False, "the process died at this row each time; try again"),
-    "source_disagrees": Meaning(False, False, "the model itself refuses the answer: withheld"),
+    "model_mismatch": Meaning(False, False, "the model itself refuses the answer: withheld"),
 }
 """Every status with its meaning; ``already_valid`` may carry a certificate of the person's own row."""
 

@@ -50,7 +50,7 @@ def package(
     ]:
         for n, label in labels.items():
             row, finding = located[n]
-            if label != wanted and finding.status != "source_disagrees":
+            if label != wanted and finding.status != "model_mismatch":
                 located[n] = row, _withheld(finding, name, label, wanted)
                 del decoded["point", n]
     filled = [] if people is None else _filled(setting, people.iloc[first : first + len(findings)])
@@ -136,7 +136,7 @@ def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Fin
     )
     return replace(
         finding,
-        status="source_disagrees",
+        status="model_mismatch",
         reason=reason,
         point=None,
         certificate=None,

@@ -101,7 +101,7 @@ class Explanation:
         without a point),
         ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row),
         ``worker_died`` (the process died each time that it was at this row, which may be no fault of
-        the row: worth another try), ``source_disagrees`` (the model itself refuses the answer, so it
+        the row: worth another try), ``model_mismatch`` (the model itself refuses the answer, so it
         is withheld): no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.

@@ -246,7 +246,7 @@ def _sentence(e: Explanation, wording: Wording) -> str:
         "bad_input": _BAD,
         "solver_error": _BAD,
         "worker_died": _BAD,
-        "source_disagrees": _BAD,
+        "model_mismatch": _BAD,
     }.get(e.status, _ANOTHER if e.rank else _ANSWER)
     text = template.format(
         subject=wording.subject,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from proplace.explain.words import Description, Wording
     from proplace.ledger.promise import Promise
 
-UNSENT = frozenset({"bad_input", "solver_error", "worker_died", "source_disagrees"})
+UNSENT = frozenset({"bad_input", "solver_error", "worker_died", "model_mismatch"})
 """Statuses of rows to whose people there is nothing to say yet."""
 
 MOST_WAYS = 4

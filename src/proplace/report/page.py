@@ -50,7 +50,7 @@ _STATUS = {
     "bad_input": "not readable",
     "solver_error": "the solver failed",
     "worker_died": "no answer yet",
-    "source_disagrees": "withheld",
+    "model_mismatch": "withheld",
 }
 _NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
 
