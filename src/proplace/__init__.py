@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     from proplace.baselines import MilpR, ProtoR, Rbr, Rnce, Roar, RobX, Wachter
     from proplace.batch import read_results
     from proplace.calibrate.delta import Calibration, calibrate_delta
-    from proplace.certification import Bundle, Certificate, FixedPrediction, Report, WorstCase
+    from proplace.certification import (
+        Bundle,
+        Certificate,
+        CertificationResult,
+        FixedPrediction,
+        WorstCase,
+    )
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.explain.proplace import Proplace
@@ -35,6 +41,7 @@ __all__ = [
     "Calibration",
     "Categorical",
     "Certificate",
+    "CertificationResult",
     "Continuous",
     "Explanation",
     "Explanations",
@@ -51,7 +58,6 @@ __all__ = [
     "ProtoR",
     "Rbr",
     "Repair",
-    "Report",
     "Rnce",
     "Roar",
     "RobX",
@@ -81,7 +87,7 @@ _HOMES = {
     "Bundle": "certification",
     "Certificate": "certification",
     "FixedPrediction": "certification",
-    "Report": "certification",
+    "CertificationResult": "certification",
     "WorstCase": "certification",
     "certify": "explain.robustness",
     "output_range": "explain.robustness",

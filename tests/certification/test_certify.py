@@ -207,7 +207,7 @@ def test_an_empty_table():
     report = pp.certify(net, np.empty((0, 2)), 0.1)
     assert len(report) == 0
     assert report.lower.shape == (0,)
-    assert repr(report) == "Report(0 of 0 rows robust)"
+    assert repr(report) == "CertificationResult(0 of 0 rows robust)"
     assert pp.output_range(net, np.empty((0, 2)), 0.1)[0].shape == (0, 1)
 
 

@@ -53,7 +53,7 @@ def test_what_reaches_past_the_door_is_seen():
         "def f():\n    from proplace.certification.lp_bnb import minimise",
     ):
         assert past_the_door(line)
-    assert not past_the_door("from proplace.certification import Report, checker")
+    assert not past_the_door("from proplace.certification import CertificationResult, checker")
 
 
 def test_what_is_exported_exists_and_says_what_it_is():

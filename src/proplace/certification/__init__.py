@@ -24,7 +24,7 @@ from proplace.certification.fixed import STRICT, Choice, Refusal, Space
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.proofs import Certificates, Evidence
 from proplace.certification.robustness import (
-    Report,
+    CertificationResult,
     WorstCase,
     certify,
     lower_margins,
@@ -49,6 +49,7 @@ __all__ = [
     "Bundle",
     "Certificate",
     "Certificates",
+    "CertificationResult",
     "Choice",
     "Evidence",
     "FixedPrediction",
@@ -58,7 +59,6 @@ __all__ = [
     "PointRobustness",
     "Proof",
     "Refusal",
-    "Report",
     "Space",
     "Verdict",
     "WorstCase",

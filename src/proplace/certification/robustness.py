@@ -61,7 +61,7 @@ _NODES_AT_ONCE = 8_000  # of all trees that grow together, after the first round
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class CertificationResult:
     """Verdicts of :func:`certify`, one entry per row.
 
     Attributes
@@ -98,7 +98,7 @@ class Report:
 
     def __repr__(self) -> str:
         rest = f", {int(self.undecided.sum())} undecided" if self.undecided.any() else ""
-        return f"Report({int(self.robust.sum())} of {len(self)} rows robust{rest})"
+        return f"CertificationResult({int(self.robust.sum())} of {len(self)} rows robust{rest})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ def certify(
     time_limit: float | None = None,
     budget: Budget = FULL,
     progress: bool = False,
-) -> Report:
+) -> CertificationResult:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
     The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
@@ -187,7 +187,7 @@ def certify(
                 found.upper[some] = np.minimum(found.upper[some], closer.upper)
     lower, upper = _agreeing(found, wanted)
     written = Certificates(parts, len(X)) if certificates else None
-    return Report(found.robust, lower, upper, ~found.certain, threshold, written)
+    return CertificationResult(found.robust, lower, upper, ~found.certain, threshold, written)
 
 
 def _rounds(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.certification import Report
+    from proplace.certification import CertificationResult
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema.cells import Label
     from proplace.tables.files import TableFile
@@ -119,7 +119,7 @@ def _missed(tolerance: dict[str, float] | None) -> str:
 def _verdicts(
     model: WholeModel,
     source: TableFile,
-    asked: Callable[[WholeModel, pd.DataFrame], Report],
+    asked: Callable[[WholeModel, pd.DataFrame], CertificationResult],
     ids: list[str],
 ) -> Iterator[pd.DataFrame]:
     """One line per row, chunk by chunk."""

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from proplace.certification import Certificate, Evidence, InputBox, Margin, Proof, Report
+    from proplace.certification import (
+        Certificate,
+        CertificationResult,
+        Evidence,
+        InputBox,
+        Margin,
+        Proof,
+    )
     from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.loaders.model import Model
@@ -120,7 +127,7 @@ class Judge:
         *,
         box: InputBox | None = None,
         budget: Budget = FULL,
-    ) -> Report:
+    ) -> CertificationResult:
         """Verdicts with certificates, as far as they come in time."""
         box = self.models.around(rows) if box is None else box
         return certify(
@@ -241,7 +248,7 @@ class Prover:
         rows = self.schema.canonical(rows, person=people[0].x)
         rows = rows[allowed(people, rows)]
         left = np.arange(len(rows))
-        found: list[tuple[Report, npt.NDArray[np.intp]]] = []
+        found: list[tuple[CertificationResult, npt.NDArray[np.intp]]] = []
         for judge in self.judges:
             if not len(left):
                 return None

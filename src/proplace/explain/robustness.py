@@ -17,7 +17,7 @@ from proplace.tables.rows import are_encoded, model_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proplace.certification import InputBox, Margin, Report, WorstCase
+    from proplace.certification import CertificationResult, InputBox, Margin, WorstCase
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
     from proplace.loaders.model import Model
@@ -39,7 +39,7 @@ def certify(
     exact_margin: bool = False,
     time_limit: float | None = None,
     progress: bool = False,
-) -> Report:
+) -> CertificationResult:
     """Say for each row whether every network within ``delta`` gives it the target class.
 
     The verdict is exact: robust iff the least margin over Delta, in real numbers, is at least
@@ -82,7 +82,7 @@ def certify(
     >>> net = Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
     >>> report = certify(net, [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]], delta=0.05)
     >>> report
-    Report(2 of 3 rows robust)
+    CertificationResult(2 of 3 rows robust)
     >>> report.robust
     array([ True,  True, False])
     >>> certify(net, [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]], delta=0.05, tolerance={"x1": 0.5}).robust
