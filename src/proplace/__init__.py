@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from proplace.batch import read_results
     from proplace.calibrate.delta import Calibration, calibrate_delta
     from proplace.certification import (
-        Bundle,
         Certificate,
+        CertificateBundle,
         CertificationResult,
         FixedPrediction,
         WorstCase,
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Audit",
     "Binary",
-    "Bundle",
     "Calibration",
     "Categorical",
     "Certificate",
+    "CertificateBundle",
     "CertificationResult",
     "Continuous",
     "Explanation",
@@ -84,7 +84,7 @@ _HOMES = {
     "read_results": "batch",
     "Calibration": "calibrate.delta",
     "calibrate_delta": "calibrate.delta",
-    "Bundle": "certification",
+    "CertificateBundle": "certification",
     "Certificate": "certification",
     "FixedPrediction": "certification",
     "CertificationResult": "certification",

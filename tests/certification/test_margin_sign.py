@@ -119,7 +119,9 @@ def test_documents_accept_by_margin():
             facts = json.loads(case.text)
             if case.kind.startswith("bundle"):
                 parts = map(pp.Certificate.of, facts["certificates"])
-                found = pp.Bundle.of(parts).check([(net, shifts or pp.Shifts.of(net, 0.0))])
+                found = pp.CertificateBundle.of(parts).check(
+                    [(net, shifts or pp.Shifts.of(net, 0.0))]
+                )
             elif case.kind.startswith("fixed"):
                 found = pp.FixedPrediction(case.text.decode()).check(net, shifts)
             else:

@@ -20,7 +20,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 import proplace as pp
 from oracles import milp_margin
 from proplace.batch import explain_file
-from proplace.certification import Bundle
+from proplace.certification import CertificateBundle
 from proplace.core.errors import (
     DeltaError,
     InputError,
@@ -120,10 +120,14 @@ def test_pipelines_with_their_own_scalers(schema):
             worst = milp_margin(models.network, answer.point, models.shifts, 1)
             assert worst >= models.margin - 1e-9
             assert worst >= answer.margin - 1e-7
-        assert isinstance(answer.certificate, Bundle)
+        assert isinstance(answer.certificate, CertificateBundle)
         assert len(answer.certificate.certificates) == 3
         assert answer.certificate.check(explainer.sets_).accepted
-        assert not Bundle.of(answer.certificate.certificates[:2]).check(explainer.sets_).accepted
+        assert (
+            not CertificateBundle.of(answer.certificate.certificates[:2])
+            .check(explainer.sets_)
+            .accepted
+        )
     assert accepted < len(result)  # the others have something to say
     assert result[0].setting.sets == explainer.sets_
 
@@ -307,7 +311,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     explainer = pp.Proplace(one, 0.01, required_models=[two], schema=schema, k=5).fit(frame)
     person = pd.DataFrame({"a": [0.05], "b": [0.05]})
     answer = explainer.explain(person, gap=0)[0]
-    assert answer.status == "fixed"
+    assert answer.status == "fixed_prediction"
     assert answer.reason.startswith("every network within delta refuses it whatever b may become")
     near = explainer._robust_rows(1).admissible(explainer.schema_.person([0.05, 0.05]), 5)
     assert near.status == "infeasible_rules"

@@ -6,8 +6,8 @@ What other packages may use is listed here; modules inside are not for them, exc
 
 from proplace.certification.attacks import Attack, PointRobustness
 from proplace.certification.certificate import (
-    Bundle,
     Certificate,
+    CertificateBundle,
     FixedPrediction,
     Proof,
     canonical,
@@ -46,8 +46,8 @@ __all__ = [
     "UNCOVERED_ADVICE",
     "Attack",
     "Budget",
-    "Bundle",
     "Certificate",
+    "CertificateBundle",
     "Certificates",
     "CertificationResult",
     "Choice",

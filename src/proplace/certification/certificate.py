@@ -1,10 +1,10 @@
 """Certificates: files with the proof of a verdict, which anyone can check.
 
-A :class:`Certificate` is about one input, a :class:`Bundle` holds several certificates about one input,
-and a :class:`FixedPrediction` proves that no network of Delta gives a class anywhere in some spaces.
-Each is one line of canonical JSON with a digest. ``docs/certificates.md`` describes the formats. The
-rules of acceptance are those of :mod:`proplace.certification.checker`, which needs nothing but the
-standard library.
+A :class:`Certificate` is about one input, a :class:`CertificateBundle` holds several certificates
+about one input, and a :class:`FixedPrediction` proves that no network of Delta gives a class
+anywhere in some spaces. Each is one line of canonical JSON with a digest. ``docs/certificates.md``
+describes the formats. The rules of acceptance are those of :mod:`proplace.certification.checker`,
+which needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class Certificate(Document):
     @classmethod
     def _read(cls, facts: dict[str, Any]) -> Certificate:
         if facts.get("format") == checker.FORMAT_BUNDLE:
-            raise checker.Rejected("it is a bundle of several; read it with pp.Bundle.load")
+            raise checker.Rejected(
+                "it is a bundle of several; read it with pp.CertificateBundle.load"
+            )
         if facts.get("verdict") not in ("robust", "not robust"):
             raise checker.Rejected("no known verdict")
         return cls.of(facts)
@@ -425,24 +427,24 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Bundle(Document):
+class CertificateBundle(Document):
     """Certificates that promise one class to one input, each for its own network and box.
 
     Make one with :meth:`of`.
 
     Examples
     --------
-    >>> from proplace import Bundle, Network, Shifts, certify
+    >>> from proplace import CertificateBundle, Network, Shifts, certify
     >>> sets = []
     >>> for w in (1.0, 1.5):
     ...     net = Network([([[w, -1.0]], [0.0])])
     ...     sets.append((net, Shifts.of(net, 0.1)))
-    >>> bundle = Bundle.of(
+    >>> bundle = CertificateBundle.of(
     ...     certify(net, [[1.0, 0.0]], shifts, certificates=True).certificates[0]
     ...     for net, shifts in sets
     ... )
     >>> bundle
-    Bundle(2 certificates)
+    CertificateBundle(2 certificates)
     >>> bundle.check(sets).accepted
     True
     """
@@ -453,7 +455,7 @@ class Bundle(Document):
     _called = "a bundle of certificates"
 
     @classmethod
-    def of(cls, certificates: Iterable[Certificate]) -> Bundle:
+    def of(cls, certificates: Iterable[Certificate]) -> CertificateBundle:
         """Put certificates together."""
         found = tuple(certificates)
         if not found or not all(isinstance(one, Certificate) for one in found):
@@ -476,7 +478,7 @@ class Bundle(Document):
         return f'{{"certificates":[{inside}],"format":"{checker.FORMAT_BUNDLE}"}}'
 
     @classmethod
-    def _read(cls, facts: dict[str, Any]) -> Bundle:
+    def _read(cls, facts: dict[str, Any]) -> CertificateBundle:
         return cls.of(Certificate.of(proof) for proof in checker.bundled(facts))
 
     def check(
@@ -521,10 +523,11 @@ class Bundle(Document):
         return found
 
     def __repr__(self) -> str:
-        return f"Bundle({len(self.certificates)} certificate{'s' * (len(self.certificates) > 1)})"
+        count = len(self.certificates)
+        return f"CertificateBundle({count} certificate{'s' * (count > 1)})"
 
 
-Proof: TypeAlias = "Certificate | Bundle | FixedPrediction"
+Proof: TypeAlias = "Certificate | CertificateBundle | FixedPrediction"
 """A certificate; where several sets of networks have a say, one for each in a bundle.
 
 That of a fixed prediction says that there can be no answer.
@@ -535,6 +538,6 @@ def read_proof(content: bytes) -> Proof:
     """Make a proof of the content of its file, of whichever kind; see ``check`` for what it is worth."""
     facts = checker.parse(content)
     if facts.get("format") == checker.FORMAT_BUNDLE:
-        return Bundle._read(facts)
+        return CertificateBundle._read(facts)
     kind = FixedPrediction if facts.get("format") == checker.FORMAT_FIXED else Certificate
     return kind(content.decode())

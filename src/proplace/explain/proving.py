@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from proplace.certification import FULL, Budget, Bundle, certify
+from proplace.certification import FULL, Budget, CertificateBundle, certify
 from proplace.region.neighbours import time_left
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Prover:
 
 def _together(proofs: Sequence[Certificate]) -> Proof:
     """One certificate as it is, several in a bundle."""
-    return proofs[0] if len(proofs) == 1 else Bundle.of(proofs)
+    return proofs[0] if len(proofs) == 1 else CertificateBundle.of(proofs)
 
 
 def allowed(people: Sequence[Person], rows: Array) -> Mask:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from proplace.certification import Bundle, Certificate, canonical, thresholds
+from proplace.certification import Certificate, CertificateBundle, canonical, thresholds
 from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
 from proplace.core.guarantee import Member
@@ -301,7 +301,7 @@ def _proved(
     who: str, e: Explanation, proof: Proof, sets: Sequence[Member]
 ) -> tuple[Array, Array] | None:
     """The box of inputs that is proved to be accepted; an error where less is proved than is said."""
-    parts = proof.certificates if isinstance(proof, Bundle) else (proof,)
+    parts = proof.certificates if isinstance(proof, CertificateBundle) else (proof,)
     facts = [part.facts for part in parts if isinstance(part, Certificate)]
     assert e.point is not None  # noqa: S101  (as was asked before)
     point = e.point.tolist()
@@ -368,7 +368,7 @@ def _about(facts: Mapping[str, Any], models: Member) -> bool:
 
 def _check(who: str, proof: Proof, sets: Sequence[Member]) -> None:
     """Check the proof in exact arithmetic."""
-    if isinstance(proof, Bundle):
+    if isinstance(proof, CertificateBundle):
         found = proof.check(sets)
     elif isinstance(proof, Certificate):
         found = proof.check(sets[0].network, sets[0].shifts)
