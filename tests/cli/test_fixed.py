@@ -51,7 +51,7 @@ def box(folder):
 
 def test_a_folder_holds_the_proof_that_nothing_helps(folder):
     result = pp.read_results(folder / "results")
-    assert result[0].status == "fixed"
+    assert result[0].status == "fixed_prediction"
     assert isinstance(result[0].certificate, pp.FixedPrediction)
     assert result[0].certificate.check(NET, result[0].setting.shifts).accepted
     status, entries = check(folder, folder / "results")
@@ -79,7 +79,7 @@ def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
             ResultsFolder,
             "proof",
             lambda self, line, c=content, own=ResultsFolder.proof: (
-                c if line.explanation.status == "fixed" else own(self, line)
+                c if line.explanation.status == "fixed_prediction" else own(self, line)
             ),
         )
         status, entries = check(folder, folder / "results")
@@ -102,7 +102,7 @@ def test_what_explain_prints_is_checked(folder, tmp_path):
     command += ["--input", folder / "people.csv", "--schema", folder / "schema.yaml"]
     command += box(folder) or ["--delta", "0.01"]
     (answer,) = good(*command, "--row", "0", "--json").json
-    assert answer["status"] == "fixed"
+    assert answer["status"] == "fixed_prediction"
     (tmp_path / "proof.json").write_text(json.dumps(answer["certificate"]))
     status, (entry,) = check(folder, tmp_path / "proof.json", *box(folder))
     assert (status, entry["proved"]["verdict"]) == (0, "fixed")

@@ -186,16 +186,18 @@ def test_torch_module_is_restricted():
 
 def test_declared_ranges_prove_a_fixed_prediction():
     ends = dict.fromkeys(("x0", "x1", "x2"), (0.0, 0.45))
-    assert bare().explain(PERSON, ranges=ends)[0].status == "fixed"  # 3 times 0.45 is below 1.5
+    assert (
+        bare().explain(PERSON, ranges=ends)[0].status == "fixed_prediction"
+    )  # 3 times 0.45 is below 1.5
     assert bare().explain(PERSON, ranges=ends | {"x0": (0.0, 0.8)})[0].found
     one = bare().explain(PERSON, ranges={"x0": (0.0, 0.45)}, immutable=["x1", "x2"])[0]
-    assert one.status == "fixed"
+    assert one.status == "fixed_prediction"
 
 
 def test_half_a_range_proves_no_fixed_prediction(explainer):
     far = {"income": (None, 15_000), "share": (0.9, None), "age": (None, 25)}
     statuses = {e.status for e in explainer.explain(REFUSED, "granted", ranges=far)}
-    assert "fixed" not in statuses
+    assert "fixed_prediction" not in statuses
 
 
 # -- errors ----------------------------------------------------------------------------------------

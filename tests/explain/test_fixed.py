@@ -76,8 +76,8 @@ def test_fixed_iff_no_network_accepts_anything_legal(seed):
         if e.found or e.status == "already_valid":
             assert most >= 0.0
         else:
-            assert (e.status == "fixed") == (most < 0.0), (e.status, most)
-        if e.status == "fixed":
+            assert (e.status == "fixed_prediction") == (most < 0.0), (e.status, most)
+        if e.status == "fixed_prediction":
             assert e.point is None
             assert "whatever this person changed" in str(e.describe())
     assert seen - {"already_valid"}
@@ -148,7 +148,7 @@ def test_without_ranges_nothing_is_proved():
     assert answer.status == "no_robust_neighbour"
     ranged = pp.Schema.encoded(2, lower=0.0, upper=1.0)
     (answer,) = pp.Proplace(net, 0.01, schema=ranged).fit([[0.1, 0.2]]).explain([[0.5, 0.5]])
-    assert answer.status == "fixed"
+    assert answer.status == "fixed_prediction"
     assert (
         answer.reason
         == "every network within delta refuses it whatever x0 and x1 may become; this is proved"
@@ -162,7 +162,7 @@ def test_a_value_out_of_range_may_stay_or_move_inside():
     assert (moved.low.tolist(), moved.high.tolist()) == ([0.0, 0.0], [1.0, 0.0])
     assert kept.low.tolist() == kept.high.tolist() == [9.9 / 8, 0.0]
     train = pd.DataFrame({"a": [8, 8], "b": [0, 1]})
-    for shift, status in ((8.5, "optimal"), (-0.5, "fixed")):
+    for shift, status in ((8.5, "optimal"), (-0.5, "fixed_prediction")):
         net = pp.Network([([[-8.0, 1.0]], [shift])])  # accepted up to a = 8 shift
         explainer = pp.Proplace(net, 0.01, schema=schema, region="box").fit(train)
         (answer,) = explainer.explain(pd.DataFrame({"a": [9.9], "b": [0]}))
@@ -181,7 +181,7 @@ def test_one_of_several_sets_that_refuses_is_enough():
     yes, no = pp.Network([([[1.0]], [-0.5])]), pp.Network([([[1.0]], [-3.0])])
     explainer = pp.Proplace(yes, 0.01, required_models=[(no, 0.02)], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
-    assert answer.status == "fixed"
+    assert answer.status == "fixed_prediction"
     assert answer.reason.startswith("every network within delta of network 2 refuses it")
     explainer = pp.Proplace(yes, 0.01, required_models=[no], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
@@ -197,7 +197,7 @@ def test_the_rounding_of_a_float32_model_is_covered():
     """Refused by less than float32 can tell: real numbers refuse it, the deployed model may not."""
     schema = pp.Schema.encoded(2, lower=0.0, upper=1.0)
     layers = [([[1000.0, -1000.0]], [-1000.0 - 2e-5])]
-    for precision, status in (("float64", "fixed"), ("float32", "no_robust_neighbour")):
+    for precision, status in (("float64", "fixed_prediction"), ("float32", "no_robust_neighbour")):
         net = pp.Network(layers, precision=precision)
         explainer = pp.Proplace(net, 0.0, schema=schema, region="box").fit([[0.5, 0.5]])
         (answer,) = explainer.explain([[0.1, 0.9]])
@@ -225,7 +225,7 @@ def test_box_without_its_network_can_be_fixed():
     assert not box.contains(net)
     assert net.predict([[0.9]])[0] == 1
     (answer,) = pp.Proplace(net, box, schema=schema).fit([[0.9]]).explain([[0.2]])
-    assert answer.status == "fixed"
+    assert answer.status == "fixed_prediction"
     assert answer.reason.startswith("every network of the box of the model in use refuses it")
 
 
@@ -239,8 +239,8 @@ def test_ranges_drafted_from_a_table_prove_no_fixed_prediction():
     person = pd.DataFrame({"income": [22], "debt": [10]})
     assert pipe.predict(person.assign(income=150)) == ["yes"]
     (drafted,) = pp.Proplace(pipe, 0.001).fit(table).explain(person, "yes")
-    assert drafted.status != "fixed"
+    assert drafted.status != "fixed_prediction"
     assert "proved" not in str(drafted.describe())
     schema = pp.Schema([pp.Continuous("income", 0, 60), pp.Continuous("debt", 0, 50)])
     (declared,) = pp.Proplace(pipe, 0.001, schema=schema).fit(table).explain(person, "yes")
-    assert declared.status == "fixed"
+    assert declared.status == "fixed_prediction"

@@ -59,7 +59,7 @@ def test_rules_hold_in_original_units(seed):
     found = 0
     for answer, (_, old) in zip(result, frame.iterrows(), strict=True):
         if not answer.found:
-            assert answer.status in ("infeasible_rules", "no_robust_neighbour", "fixed")
+            assert answer.status in ("infeasible_rules", "no_robust_neighbour", "fixed_prediction")
             assert answer.reason
             continue
         found += 1
@@ -262,7 +262,11 @@ def test_complete(seed):
                 if len(answer.neighbours) >= report.robust.sum():
                     assert answer.distance <= nearest + 1e-9
             else:
-                assert answer.status in ("infeasible_rules", "no_robust_neighbour", "fixed")
+                assert answer.status in (
+                    "infeasible_rules",
+                    "no_robust_neighbour",
+                    "fixed_prediction",
+                )
                 assert answer.reason
 
 

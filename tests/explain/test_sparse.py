@@ -238,7 +238,7 @@ def test_sparse_search_reports_a_region_without_robust_rows():
     world = World(0)
     explainer = world.explainer(5.0)
     for e in explainer.explain(world.refused(2), prefer="sparse"):
-        assert e.status in ("no_robust_neighbour", "fixed")
+        assert e.status in ("no_robust_neighbour", "fixed_prediction")
 
 
 def test_sparse_search_stops_at_the_time_limit_and_keeps_a_certified_point(monkeypatch):

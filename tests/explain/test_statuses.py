@@ -69,7 +69,7 @@ def test_infeasible_rules_names_the_rule():
     assert "a small household" in answer.reason
     frozen = Schema([replace(c, immutable=True, label=c.name.upper()) for c in columns])
     answer = pp.Proplace(net, 0.05, k=3, schema=frozen).fit(train).explain([[0.2, 0.1]])[0]
-    assert answer.status == "fixed"
+    assert answer.status == "fixed_prediction"
     assert "and nothing may change" in answer.reason
 
 

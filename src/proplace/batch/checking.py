@@ -83,7 +83,7 @@ def check_folder(
         promises = (
             e.found or line.digest or e.margin >= 0.0
         )  # also to people who are accepted today
-        if e.status == "fixed" or (e.point is not None and promises):
+        if e.status == "fixed_prediction" or (e.point is not None and promises):
             yield _checked(folder, line, readings, demand)
     place = folder.path / "certificates"
     found = {path.name for path in place.iterdir()} if place.is_dir() else set()
@@ -114,7 +114,7 @@ def _checked(
     if not verdict.accepted or verdict.statement is None:
         return Checked(name, file, False, verdict.reason, verdict.statement)
     proved = [part.statement for part in verdict.parts if part.statement] or [verdict.statement]
-    if e.status == "fixed":
+    if e.status == "fixed_prediction":
         wrong = _not_fixed(folder, line, verdict.statement)
     else:
         wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
@@ -199,7 +199,7 @@ class Promise(NamedTuple):
     @classmethod
     def of(cls, e: Explanation) -> Promise:
         """Return what an explanation says of itself."""
-        return cls(e.found, e.margin, e.status == "fixed")
+        return cls(e.found, e.margin, e.status == "fixed_prediction")
 
     def robust(self, proved: Statement) -> bool:
         """Whether robustness is promised: of an answer, or of a person with enough margin as is."""

@@ -22,7 +22,7 @@ Status = Literal[
     "already_valid",
     "no_robust_neighbour",
     "infeasible_rules",
-    "fixed",
+    "fixed_prediction",
     "not_found",
     "bad_input",
     "solver_error",
@@ -48,7 +48,9 @@ STATUSES: Mapping[Status, Meaning] = {
     "already_valid": Meaning(False, False, "the network gives the target class already"),
     "no_robust_neighbour": Meaning(False, False, "nothing in the data is robust at this delta"),
     "infeasible_rules": Meaning(False, False, "the rules leave no robust point"),
-    "fixed": Meaning(False, False, "proved: no network of Delta accepts anything within the rules"),
+    "fixed_prediction": Meaning(
+        False, False, "proved: no network of Delta accepts anything within the rules"
+    ),
     "not_found": Meaning(False, False, "the method, or its time, ended without a point"),
     "bad_input": Meaning(False, False, "the row is not one that the model can take"),
     "solver_error": Meaning(False, False, "the solver failed, which is no fault of the row"),

@@ -71,7 +71,7 @@ def fixed(
         trees = refusal.prove(spaces, deadline=deadline)
         if trees is not None:
             return Finding(
-                "fixed",
+                "fixed_prediction",
                 f"{_everyone(models)} {_whatever(schema, spaces)}; this is proved",
                 x=x,
                 certificate=refusal.certificate(trees),

@@ -96,12 +96,12 @@ class Explanation:
         steps, the time limit, or a method that does not look for the nearest).
         ``valid``: the network gives the point the target class; not certified robust.
         ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
-        ``infeasible_rules``, ``fixed`` (it is proved that no network of Delta gives the target class to
-        any input that the schema allows this person), ``not_found`` (the method, or its time, ended
-        without a point),
-        ``bad_input``, ``solver_error`` (the solver failed, which is no fault of the row),
-        ``worker_died`` (the process died each time that it was at this row, which may be no fault of
-        the row: worth another try), ``model_mismatch`` (the model itself refuses the answer, so it
+        ``infeasible_rules``, ``fixed_prediction`` (proved: no network of the shift set gives the
+        target class to any input that the schema allows this person), ``not_found`` (the method, or its
+        time, ended without a point), ``bad_input``, ``solver_error`` (the solver failed, which is no
+        fault of the row), ``worker_died`` (the process died each time that it was at this row,
+        which may be no fault of the row: worth another try), ``model_mismatch`` (the model itself
+        refuses the counterfactual, so it
         is withheld): no answer, see ``reason``.
     reason
         In words, for every status but ``optimal``.

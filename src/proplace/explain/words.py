@@ -242,7 +242,7 @@ def _sentence(e: Explanation, wording: Wording) -> str:
         "no_robust_neighbour": _NO_ANSWER,
         "not_found": _NO_ANSWER,
         "infeasible_rules": _RULES,
-        "fixed": _FIXED,
+        "fixed_prediction": _FIXED,
         "bad_input": _BAD,
         "solver_error": _BAD,
         "worker_died": _BAD,

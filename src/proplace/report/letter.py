@@ -255,7 +255,7 @@ def _opening(
         by = " by the networks that are described below, though not by the model in use,"
     if first.status == "already_valid":
         return "Nothing has to change", _capital(f"{subject} would be {outcome}{by} as things are.")
-    if first.status == "fixed":
+    if first.status == "fixed_prediction":
         lead = f"{subject} would not be {outcome} whatever changed of what can change here."
         return "No change would help", _capital(lead)
     if not first.found:
@@ -316,7 +316,9 @@ def _reference(e: Explanation) -> str:
 def _backed(e: Explanation) -> bool:
     """Whether a certificate proves what the letter says: an answer, or that no change would help."""
     proof = e.certificate
-    return proved(e) or (e.status == "fixed" and proof is not None and proof.verdict == "fixed")
+    return proved(e) or (
+        e.status == "fixed_prediction" and proof is not None and proof.verdict == "fixed"
+    )
 
 
 def _rows(words: Sequence[Description]) -> tuple[Row, ...]:
@@ -344,7 +346,7 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
     first = shown[0]
     if not (first.found or first.status == "already_valid"):
         outcome = clipped(outcome_of(first, wording), _LINE)
-        if first.status == "fixed" and _backed(first):
+        if first.status == "fixed_prediction" and _backed(first):
             return (f"{_NOTHING} That no change would help is proved: {_THEOREM.lower()}",)
         known = first.status in ("no_robust_neighbour", "infeasible_rules", "not_found")
         return (_NOTHING, _NOT_EVER.format(outcome=outcome)) if known else (_NOTHING,)

@@ -45,7 +45,7 @@ _STATUS = {
     "already_valid": "no change needed",
     "no_robust_neighbour": "no answer",
     "infeasible_rules": "no answer within the rules",
-    "fixed": "no answer, proved",
+    "fixed_prediction": "no answer, proved",
     "not_found": "no answer",
     "bad_input": "not readable",
     "solver_error": "the solver failed",

@@ -138,7 +138,7 @@ def _says(e: Explanation) -> str:
     where = "within delta" if e.setting is None else in_delta(e.setting)
     if e.certificate is not None and e.certificate.verdict == "robust":
         return f"Every network {where} gives this answer the outcome."
-    if e.status == "fixed":
+    if e.status == "fixed_prediction":
         return "The networks named there refuse all that this person may become."
     return f"Some network {where} gives another outcome; the proof holds it."
 
