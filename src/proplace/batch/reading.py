@@ -91,7 +91,7 @@ class Line:
     @property
     def name(self) -> str:
         """What to call the line in a message: its row, and who it is."""
-        who = self.explanation.who
+        who = self.explanation.id_text
         rank = f", answer {self.explanation.rank}" if self.explanation.rank else ""
         return f"row {self.explanation.index}{f' ({who})' if who else ''}{rank}"
 

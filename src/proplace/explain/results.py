@@ -191,8 +191,8 @@ class Explanation:
         return own(classes[self.target]) if classes else self.target
 
     @property
-    def who(self) -> str:
-        """Who the person is, by the cells of the id columns; empty where there are none."""
+    def id_text(self) -> str:
+        """Names and values of the id columns as text; empty without id columns."""
         return ", ".join(f"{name} {value}" for name, value in self.ids.items())
 
     @property

@@ -482,7 +482,7 @@ def _unchecked(sure: Sequence[Explanation]) -> str:
 
 
 def _who(e: Explanation) -> str:
-    return f" ({e.who})" if e.who else ""
+    return f" ({e.id_text})" if e.id_text else ""
 
 
 def _capital(text: str) -> str:

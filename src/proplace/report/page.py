@@ -158,7 +158,7 @@ def _answer(
     place: Place,
 ) -> Answer:
     words, status = describe(e, wording), _status(e)
-    label = label_of(e.index) + (f" ({e.who})" if e.who else "")
+    label = label_of(e.index) + (f" ({e.id_text})" if e.id_text else "")
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
     kept = said = missing = ""

@@ -229,7 +229,7 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
     low, high = np.minimum(low, points), np.maximum(high, points)
     boxed = bool((low < high).any())
     names = tuple(f"{e.index}/{e.rank}" if e.rank else str(e.index) for e in chosen)
-    people = tuple(e.who for e in chosen)
+    people = tuple(e.id_text for e in chosen)
     return Promised(
         names,
         points,
