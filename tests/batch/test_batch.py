@@ -89,7 +89,7 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
         "target",
         "delta",
     ]
-    facts += ["changes", "sentence", "certificate", "missing", "holds", "checked_with_original"]
+    facts += ["changes", "sentence", "certificate", "imputed", "holds", "checked_with_original"]
     before = ["original_status", "original_x", "original_mixed"]
     assert list(found.columns) == ["row", "reason", "status", "x", "mixed", *facts, *before]
     assert found["row"].tolist() == [e.index for e in expected]

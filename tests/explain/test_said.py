@@ -44,26 +44,26 @@ def test_a_missing_cell_is_not_told_as_a_fact(gaps):
     assert all(e.found for e in result)
     for e, (_, row) in zip(result, refused.iterrows(), strict=True):
         missing = [name for name in TABLE if pd.isna(row[name])]
-        assert list(e.filled) == missing
+        assert list(e.imputed) == missing
         words = e.describe()
         assert ("Missing, and counted as the model does" in words.sentence) == bool(missing)
         for name in missing:
             assert f"{name} as {e.original[name]:.0f}"[:8] in words.sentence
             assert dict(words.person)[name].startswith("missing, counted as")
             assert e.original[name] == pytest.approx(TABLE[name].mean())
-    assert sum(len(e.filled) for e in result) >= 1
+    assert sum(len(e.imputed) for e in result) >= 1
 
 
 def test_stream_names_imputed_features_of_each_part(gaps):
     pipe, refused = gaps
     explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
     whole = explainer.explain(refused, "yes", count=2)
-    assert {e.filled for e in whole} == {("age",), ()}
+    assert {e.imputed for e in whole} == {("age",), ()}
     parts = list(explainer.stream([refused], explainer.request("yes", count=2), every=0.0))
     assert len(parts) == len(refused)
     found = [e for part in parts for e in part]
     assert [(e.index, e.rank) for e in found] == [(e.index, e.rank) for e in whole]
-    assert [e.filled for e in found] == [e.filled for e in whole]
+    assert [e.imputed for e in found] == [e.imputed for e in whole]
 
 
 def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
@@ -74,7 +74,7 @@ def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
     request = explainer.request("yes")
     explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", request)
     read = pp.read_results(tmp_path / "out")
-    assert [e.filled for e in read] == [e.filled for e in result]
+    assert [e.imputed for e in read] == [e.imputed for e in result]
     assert [e.describe().sentence for e in read] == [e.describe().sentence for e in result]
 
 

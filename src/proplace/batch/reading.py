@@ -256,7 +256,7 @@ class ResultsFolder:
         )
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
-        digests, gaps = cells.text(facts["certificate"]), cells.text(facts["missing"])
+        digests, gaps = cells.text(facts["certificate"]), cells.text(facts["imputed"])
         held = cells.text(facts["holds"])
         lines = []
         for n, row in enumerate(cells.whole(self.columns.row)):
@@ -281,7 +281,7 @@ class ResultsFolder:
                     margin=margin[n],
                     plausibility=plausibility[n],
                     nearest_row=None if np.isnan(nearest_rows[n]) else int(nearest_rows[n]),
-                    filled=tuple(json.loads(gaps[n])) if gaps[n] else (),
+                    imputed=tuple(json.loads(gaps[n])) if gaps[n] else (),
                     holds=_held(held[n], schema) if held[n] else {},
                     checked_with_original=checked[n],
                 ),

@@ -42,7 +42,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "timed_out": answer.timed_out,
         "checked_with_original": answer.checked_with_original,
         "original": before,
-        "missing": list(answer.filled),
+        "imputed": list(answer.imputed),
         "counterfactual": after,
         "changes": {claim.name: claim.to_dict() for claim in answer.claims},
         **({"holds": {n: list(ends) for n, ends in answer.holds.items()}} if answer.holds else {}),

@@ -144,7 +144,7 @@ def claims_of(e: Explanation) -> tuple[Claim, ...]:
                 to_end,
                 _size(e, name),
                 feature,
-                name in e.filled,
+                name in e.imputed,
             )
         )
     return tuple(claims)

@@ -53,7 +53,9 @@ def package(
             if label != wanted and finding.status != "model_mismatch":
                 located[n] = row, _withheld(finding, name, label, wanted)
                 del decoded["point", n]
-    filled = [] if people is None else _filled(setting, people.iloc[first : first + len(findings)])
+    imputed = (
+        [] if people is None else _imputed(setting, people.iloc[first : first + len(findings)])
+    )
     items = [
         Explanation(
             index=row if people is None else people.index[row],
@@ -61,7 +63,7 @@ def package(
             original=decoded.get(("x", n)),
             counterfactual=decoded.get(("point", n)),
             setting=setting,
-            filled=() if people is None else filled[row - first],
+            imputed=() if people is None else imputed[row - first],
             checked_with_original=n in checked,
             **{name: getattr(finding, name) for name in _FIELDS},
         )
@@ -77,7 +79,7 @@ Decoded = dict[tuple[str, int], "pd.Series[Any]"]
 """Original units of the person ("x") and the answer ("point") of the n-th finding."""
 
 
-def _filled(setting: Setting, people: pd.DataFrame) -> list[tuple[str, ...]]:
+def _imputed(setting: Setting, people: pd.DataFrame) -> list[tuple[str, ...]]:
     """Features of each person whose cell is missing and counts as a value of the model's."""
     names = [n for n, f in setting.schema.by_name.items() if f.missing is not None and n in people]
     gaps = people[names].isna().to_numpy(dtype=bool)

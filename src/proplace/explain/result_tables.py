@@ -44,7 +44,7 @@ FACTS = (
     "changes",
     "sentence",
     "certificate",
-    "missing",
+    "imputed",
     "holds",
     "checked_with_original",
 )
@@ -119,7 +119,7 @@ class AnswerColumns:
             "changes": clipped(summary_line(words.claims), limits.SPREADSHEET_CELL),
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
-            "missing": json.dumps(e.filled, ensure_ascii=False) if e.filled else None,
+            "imputed": json.dumps(e.imputed, ensure_ascii=False) if e.imputed else None,
             "holds": json.dumps(dict(e.holds), ensure_ascii=False) if e.holds else None,
             "checked_with_original": e.checked_with_original,
         }

@@ -146,7 +146,7 @@ class Explanation:
         The network, Delta, schema and distance that this is about.
     ids
         Cells of the person's row that are no features, by the name of their column: who it is.
-    filled
+    imputed
         Features whose cell was missing: ``original`` holds what the model counts in its place.
     checked_with_original
         True if the original model was run on the counterfactual (or, for ``already_valid``, on the
@@ -179,7 +179,7 @@ class Explanation:
     seconds: float = field(default=0.0, compare=False)
     setting: Setting | None = field(default=None, repr=False)
     ids: Mapping[str, Any] = field(default_factory=dict)
-    filled: tuple[str, ...] = ()
+    imputed: tuple[str, ...] = ()
     checked_with_original: bool = False
 
     @property
@@ -331,9 +331,9 @@ class Explanations(Sequence[Explanation]):
         ``distance``, ``bound``, ``gap``, ``in_region``, ``timed_out``, ``margin``,
         ``plausibility``, ``nearest_row`` (position of the nearest accepted row of the training table),
         ``rank``, ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and
-        ``sentence`` (in words), ``certificate`` (its digest), ``missing`` (cells that the model fills),
-        ``holds``, ``checked_with_original``, and the person's own values as ``original_...``. If a
-        feature has such a name, ours gets the prefix ``ce_``.
+        ``sentence`` (in words), ``certificate`` (its digest), ``imputed`` (features whose cell was
+        missing), ``holds``, ``checked_with_original``, and the person's own values as ``original_...``.
+        If a feature has such a name, ours gets the prefix ``ce_``.
         """
         from proplace.explain.result_tables import AnswerColumns
 

@@ -210,7 +210,7 @@ def describe(e: Explanation, wording: Wording) -> Description:
         person = tuple(
             (
                 visible(_title(features.get(name), name)),
-                visible(own_value(features.get(name), value, missing=name in e.filled)),
+                visible(own_value(features.get(name), value, missing=name in e.imputed)),
             )
             for name, value in zip(map(str, e.original.index), e.original, strict=True)
         )
@@ -227,11 +227,11 @@ def _clause(claim: Claim, template: str) -> str:
 
 def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
     """Say which cells were missing, and as what the model counts them."""
-    if not e.filled or e.original is None:
+    if not e.imputed or e.original is None:
         return ""
     parts = [
         f"{_title(features.get(n), n)} as {format_value(features.get(n), e.original[n])}"
-        for n in e.filled
+        for n in e.imputed
     ]
     return f" Missing, and counted as the model does: {', '.join(parts)}."
 

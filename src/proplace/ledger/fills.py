@@ -52,7 +52,7 @@ def refilled(group: OpenPromises, model: Model) -> Refilled | None:
         if feature.missing is not None and name in own and own[name].missing != feature.missing
     }
     facts = [json.loads(text) for text in group.facts] if other else []
-    gaps = [other.intersection(one["filled"]) for one in facts]
+    gaps = [other.intersection(one["imputed"]) for one in facts]
     silent = {name for name in other if own[name].missing is None}
     unreadable = [n for n, names in enumerate(gaps) if names & silent]
     rows = [n for n, names in enumerate(gaps) if names and not names & silent]

@@ -276,7 +276,7 @@ def _facts(
         "margin": as_json(e.margin),
         "plausibility": as_json(e.plausibility),
         "holds": {name: list(ends) for name, ends in e.holds.items()},
-        "filled": list(e.filled),
+        "imputed": list(e.imputed),
         "checked_with_original": e.checked_with_original,
     }
 

@@ -136,7 +136,7 @@ class Promise:
             certificate=self.certificate,
             setting=setting,
             ids={"person": self.person},
-            filled=tuple(facts["filled"]),
+            imputed=tuple(facts["imputed"]),
             distance=_number(facts["distance"]),
             bound=_number(facts["bound"]),
             in_region=facts["in_region"],
