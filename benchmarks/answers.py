@@ -69,7 +69,7 @@ def line(found: pp.Explanation) -> str:
         found.status,
         repr(found.distance),
         repr(found.bound),
-        f"{found.nodes}/{found.programs}/{found.rounds}",
+        f"{found.nodes}/{found.lp_solves}/{found.scenarios}",
         digest(b"" if found.point is None else found.point.tobytes()),
         digest(b"" if certificate is None else certificate.to_json().encode()),
         found.reason,

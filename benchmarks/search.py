@@ -94,8 +94,8 @@ def compare(
         f"| {name} {len(widths)}x{widths[0]} | {delta:g} | {k} | {1e3 * np.median(tree):.0f} | "
         f"{1e3 * tree.max():.0f} | {times} | {ratio} | "
         f"{np.median([a.nodes for a in answers]):.0f} | "
-        f"{np.median([a.programs for a in answers]):.0f} | "
-        f"{np.median([a.rounds for a in answers]):.0f} | {worst} |"
+        f"{np.median([a.lp_solves for a in answers]):.0f} | "
+        f"{np.median([a.scenarios for a in answers]):.0f} | {worst} |"
     )
 
 
@@ -115,8 +115,8 @@ def beyond(
         f"{1e3 * np.median(times):.0f} | {1e3 * times.mean():.0f} | {1e3 * times.max():.0f} | "
         f"{3600 / times.mean():,.0f} | {solved(answers)} | {gap} | "
         f"{np.median([a.nodes for a in answers]):.0f} | "
-        f"{np.median([a.programs for a in answers]):.0f} | "
-        f"{np.median([a.rounds for a in answers]):.0f} |"
+        f"{np.median([a.lp_solves for a in answers]):.0f} | "
+        f"{np.median([a.scenarios for a in answers]):.0f} |"
     )
     if not few:
         return line

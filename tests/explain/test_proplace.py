@@ -159,7 +159,7 @@ def test_no_shifts_is_the_plain_plausible_counterfactual():
         check_promise(explainer, world.schema, answer)
         assert answer.margin == pytest.approx(world.net.margin(answer.point)[0], abs=1e-9)
         assert answer.distance == pytest.approx(other.distance, abs=1e-6)
-        assert other.rounds == 0  # no shift but none
+        assert other.scenarios == 0  # no shift but none
 
 
 def whole_hull(net, schema, x, neighbours, weights, asked):

@@ -91,8 +91,8 @@ class Finding:
     certificate: Proof | None = None
     holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     nodes: int = 0
-    programs: int = 0
-    rounds: int = 0
+    lp_solves: int = 0
+    scenarios: int = 0
     seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -405,8 +405,8 @@ class Proplace(Explainer):
             x=x,
             neighbours=near.rows,
             nodes=outcome.nodes,
-            programs=outcome.programs,
-            rounds=outcome.rounds,
+            lp_solves=outcome.programs,
+            scenarios=outcome.rounds,
             timed_out=finding.timed_out or outcome.timed_out,
         )
 

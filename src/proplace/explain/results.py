@@ -140,8 +140,8 @@ class Explanation:
         The wanted class, and the number of this answer among several for one person (0 first).
     x, point, neighbours
         The person, the answer and the robust neighbours as the network sees them.
-    nodes, programs, rounds, seconds
-        What the search took.
+    nodes, lp_solves, scenarios, seconds
+        Effort of the search: branch-and-bound nodes, linear programs, scenarios added, seconds.
     setting
         The network, Delta, schema and distance that this is about.
     ids
@@ -174,8 +174,8 @@ class Explanation:
     holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     certificate: Proof | None = None
     nodes: int = 0
-    programs: int = 0
-    rounds: int = 0
+    lp_solves: int = 0
+    scenarios: int = 0
     seconds: float = field(default=0.0, compare=False)
     setting: Setting | None = field(default=None, repr=False)
     ids: Mapping[str, Any] = field(default_factory=dict)
