@@ -121,7 +121,7 @@ def another_delta(table, manifest):
 
 
 def another_class(table, manifest):
-    manifest["question"]["target"] = 0
+    manifest["question"]["request"]["target"] = 0
 
 
 def swapped(table, manifest):

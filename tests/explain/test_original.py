@@ -126,11 +126,11 @@ def test_parts_of_a_stream_and_encoded_rows_are_checked(kind):
     rows = SCHEMA.encode(pd.DataFrame(np.round(50.0 * X, 2), columns=list("abc")))
     explainer = pp.Proplace(model, 0.002, schema=SCHEMA, k=5).fit(rows)
     people = rows[explainer.net_.predict(rows) == 0][:3]
-    parts = list(explainer.stream([people], every=0.0, count=2))
+    parts = list(explainer.stream([people], explainer.request(count=2), every=0.0))
     assert len(parts) == 3
     assert all(e.found and e.checked_with_original for part in parts for e in part)
     negate()
-    for part in explainer.stream([people], every=0.0, count=2):
+    for part in explainer.stream([people], explainer.request(count=2), every=0.0):
         assert {e.status for e in part} == {"model_mismatch"}
 
 

@@ -6,9 +6,7 @@ also differs in shape or dash. Templates escape what they show.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from proplace.core.errors import require
@@ -88,21 +86,10 @@ def style(palette: Palette) -> Any:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return a figure of some inches that belongs to no window and that a notebook shows."""
-    figure: Figure = _drawing()(figsize=(width, height), layout="constrained")
-    return figure
+    require("matplotlib", "plot", "drawing")
+    from proplace.report.figure import Drawing  # noqa: PLC0415  (matplotlib is optional)
 
-
-@cache
-def _drawing() -> Any:
-    """Return matplotlib's figure with a picture for notebooks."""
-    figure = require("matplotlib.figure", "plot", "drawing").Figure
-
-    def _repr_png_(self: Figure) -> bytes:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png")
-        return buffer.getvalue()
-
-    return type("Drawing", (figure,), {"_repr_png_": _repr_png_})
+    return Drawing(figsize=(width, height), layout="constrained")
 
 
 def drawn(text: str, length: int = 48) -> str:
