@@ -143,7 +143,7 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     people.head(2).to_csv(tmp_path / "p.csv", index=False)
     explain_file(explainer, tmp_path / "p.csv", tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["format"] == "proplace-batch-8"
+    assert manifest["format"] == "proplace-batch-9"
     assert manifest["question"]["k"] == 5
     other = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, weights="mad")
     other.fit(people)
@@ -160,7 +160,6 @@ OF_THE_EXPLAINER = {
     "required_models": [pp.Network([(np.ones((1, 5)), [5.0])])],
     "k": 4,
     "weights": {"x": 2.0},
-    "tolerance": {"x": 0.01},
     "holds": True,
     "region": "box",
     "margin": 1e-3,
@@ -178,6 +177,7 @@ OF_THE_BATCH = {
     "increasing": ["x"],
     "decreasing": ["x"],
     "ranges": {"x": (0.1, 0.8)},
+    "tolerance": {"x": 0.01},
     "ids": ["name"],
     "certificates": True,
     "kind": "parquet",

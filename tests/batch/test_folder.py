@@ -436,7 +436,7 @@ def manifest(**changes):
     [
         "",
         "[]",
-        '{"format": "proplace-batch-8"}',
+        '{"format": "proplace-batch-9"}',
         manifest(question=1),
         manifest(about=[]),
         manifest(results={}),

@@ -127,13 +127,15 @@ def test_new_answers_are_shown_and_issued_only_when_asked(folder):
 
 def test_new_answers_bear_what_the_old_ones_bore(folder):
     old = pp.Model.of(str(folder / "old.onnx"))
-    tolerance = {"income": 1.5}
-    explainer = pp.Proplace(old, 0.01, k=5, tolerance=tolerance).fit(TABLE)
+    wishes = {"prefer": "sparse", "tolerance": {"income": (1.5, 0)}}
+    explainer = pp.Proplace(old, 0.01, k=5).fit(TABLE)
     refused = TABLE[np.array(old.predict_original(TABLE)) == "no"].iloc[20:30]
     with pp.Ledger(folder / "wide.db") as ledger:
-        ledger.issue(explainer.explain(refused, "yes"), ids=[f"p{n}" for n in refused.index])
+        ledger.issue(
+            explainer.explain(refused, "yes", **wishes), ids=[f"p{n}" for n in refused.index]
+        )
     words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]
-    words += ["--k", "5", "--prefer", "sparse", "--holds", "--issue"]
+    words += ["--k", "5", "--holds", "--issue"]
     good("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
     with pp.Ledger(folder / "wide.db") as ledger:
         new = [n for n in ledger.promises(state="open").index
@@ -141,7 +143,7 @@ def test_new_answers_bear_what_the_old_ones_bore(folder):
         assert new
         for number in new:
             promise = ledger.promise(number)
-            assert promise.terms.tolerance == tolerance
+            assert promise.terms.request == explainer.request("yes", **wishes)
             assert promise.explanation.holds
 
 

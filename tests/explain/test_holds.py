@@ -37,12 +37,12 @@ def schema(**changes):
     return pp.Schema(list((features | changes).values()), rules=rules)
 
 
-def explained(lender, *, people=10, **options):
+def explained(lender, *, people=10, tolerance=None, **options):
     model, table = lender
     refused = table[model.predict(table) == 0][:people]
     options = {"schema": schema(), "holds": True, **options}
     explainer = pp.Proplace(model, 0.005, **options).fit(table)
-    return explainer, explainer.explain(refused)
+    return explainer, explainer.explain(refused, tolerance=tolerance)
 
 
 def within(e, rng, count):

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import InputError, OptionError
+from proplace.core.request import Request
 from proplace.explain.provenance import Provenance
 from support.errors import raises
 
@@ -53,8 +54,7 @@ def test_it_says_what_was_asked_of_what():
         "region": "hull",
         "delta_about": "",
         "also": (),
-        "tolerance": (),
-        "changes": "",
+        "request": dataclasses.asdict(Request(1)),
         "has_original": False,
     }
 

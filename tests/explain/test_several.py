@@ -380,7 +380,7 @@ def test_processes_and_runs_agree():
 def test_workers_get_no_other_models():
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.02, required_models=[pipes[1]], k=5).fit(table)
-    explainer.prepare_once(1)
+    explainer.prepare_once(explainer.request("yes"))
     lean = explainer._for_workers(1)
     assert lean.required_models is None
     assert lean.others_ == ()

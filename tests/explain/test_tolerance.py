@@ -10,7 +10,7 @@ import pytest
 
 import proplace as pp
 from oracles import joint_attack
-from proplace.core.errors import OptionError, SchemaError
+from proplace.core.errors import OptionError
 from proplace.explain.words import summary_line
 from support.errors import raises
 from support.people import debtors
@@ -26,8 +26,8 @@ def pipeline():
 def explained(pipeline, tolerance=TOLERANCE, people=8, **options):
     model, table = pipeline
     refused = table[model.predict(table) == 0][:people]
-    explainer = pp.Proplace(model, 0.01, tolerance=tolerance, **options).fit(table)
-    return explainer, explainer.explain(refused, gap=0)
+    explainer = pp.Proplace(model, 0.01, **options).fit(table)
+    return explainer, explainer.explain(refused, tolerance=tolerance, gap=0)
 
 
 def test_the_model_itself_accepts_every_miss(pipeline):
@@ -44,12 +44,13 @@ def test_the_model_itself_accepts_every_miss(pipeline):
 
 
 def test_every_network_accepts_every_miss(pipeline):
-    explainer, result = explained(pipeline)
+    _, result = explained(pipeline)
     rng = np.random.default_rng(1)
-    (models,) = explainer.sets_
+    (models,) = result[0].setting.sets
     assert models.tolerance is not None
     for e in result:
-        low, high = e.point - models.tolerance, e.point + models.tolerance
+        less, more = models.tolerance
+        low, high = e.point - less, e.point + more
         met = joint_attack(models.network, low, high, models.shifts, 1, rng, 100)
         assert met >= -1e-9
 
@@ -79,17 +80,77 @@ def test_the_tree_finds_what_algorithm_1_finds(pipeline):
 
 
 def test_neighbours_bear_the_miss(pipeline):
-    exact, _ = explained(pipeline, tolerance=None, people=1)
     explainer, _ = explained(pipeline, people=1)
-    assert 0 < len(explainer.robust_rows()) < len(exact.robust_rows())
+    wide = explainer.asked(explainer.request(tolerance=TOLERANCE))
+    assert 0 < len(wide.robust_rows()) < len(explainer.robust_rows())
+
+
+def test_margins_and_robust_rows_are_kept_for_each_tolerance(pipeline):
+    model, table = pipeline
+    refused = table[model.predict(table) == 0][:2]
+    explainer = pp.Proplace(model, 0.01).fit(table)
+    wide = {"income": (2, 0)}
+    first = [explainer.explain(refused, tolerance=t) for t in (None, wide)]
+    assert len(explainer._robust) == len(explainer._provers) == 2
+    rows, provers = dict(explainer._robust), dict(explainer._provers)
+    again = [explainer.explain(refused, tolerance=t) for t in (None, wide)]
+    assert {key: id(one) for key, one in explainer._robust.items()} == {
+        key: id(one) for key, one in rows.items()
+    }
+    assert explainer._provers == provers
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.points, two.points)
+    assert (first[0].points != first[1].points).any()
+
+
+def test_a_pair_is_missed_on_its_own_side(pipeline):
+    """Only income 2 less has to be accepted: all of it is used, and nothing of the other side."""
+    model, table = pipeline
+    refused = table[model.predict(table) == 0][:6]
+    explainer = pp.Proplace(model, 0.01, region="box").fit(table)
+    less, more, both = (
+        explainer.explain(refused, tolerance={"income": t}, gap=0) for t in ((2, 0), (0, 2), 2)
+    )
+    for a, b, c in zip(less, more, both, strict=True):
+        assert a.distance == pytest.approx(c.distance, abs=1e-6)
+        assert b.distance < a.distance
+        income = a.counterfactual["income"]
+        assert a.holds["income"] == (pytest.approx(income - 2), income)
+
+
+def test_an_immutable_feature_may_grow_meanwhile(pipeline):
+    """Letters that demand the same age for half a year are broken by a birthday."""
+    model, table = pipeline
+    refused = table[model.predict(table) == 0][:6]
+    explainer = pp.Proplace(model, 0.01).fit(table)
+    result = explainer.explain(refused, immutable=["debt"], tolerance={"debt": (0, 3)})
+    assert any(e.found for e in result)
+    for e in result:
+        if e.found:
+            own = e.original["debt"]
+            assert e.counterfactual["debt"] == own
+            assert e.holds["debt"] == (own, own + 3)
+            later = e.counterfactual.to_frame().T.astype(float)
+            for grown in (0, 1, 2, 3):
+                assert model.predict(later.assign(debt=own + grown))[0] == 1
+
+
+def test_workers_find_the_same(pipeline):
+    model, table = pipeline
+    refused = table[model.predict(table) == 0][:4]
+    one, two = (
+        pp.Proplace(model, 0.01, n_jobs=n).fit(table).explain(refused, tolerance=TOLERANCE)
+        for n in (1, 2)
+    )
+    np.testing.assert_array_equal(one.points, two.points)
 
 
 def test_the_proof_is_asked_for_the_whole_box(pipeline):
     """A point that is robust only where it is met exactly has no proof."""
-    exact, plain = explained(pipeline, tolerance=None, people=4)
-    explainer, _ = explained(pipeline, people=4)
-    assert all(exact.prover_.judge(e.point, 1).robust for e in plain)
-    assert not any(explainer.prover_.judge(e.point, 1).robust for e in plain)
+    explainer, plain = explained(pipeline, tolerance=None, people=4)
+    wide = explainer.asked(explainer.request(tolerance=TOLERANCE))
+    assert all(explainer.prover_.judge(e.point, 1).robust for e in plain)
+    assert not any(wide.prover_.judge(e.point, 1).robust for e in plain)
 
 
 def test_the_schema_may_say_it(pipeline):
@@ -99,38 +160,35 @@ def test_the_schema_may_say_it(pipeline):
         pp.Continuous("debt", 0, 80, tolerance=9.0),
         pp.Binary("home"),
     ]
-    explainer = pp.Proplace(
-        model, 0.01, schema=pp.Schema(features), tolerance={"debt": TOLERANCE["debt"]}
-    ).fit(table)
-    assert explainer.tolerance_ == TOLERANCE
-    by_parameter, _ = explained(pipeline, people=1)
-    assert explainer.sets_[0].tolerance == pytest.approx(by_parameter.sets_[0].tolerance)
+    explainer = pp.Proplace(model, 0.01, schema=pp.Schema(features)).fit(table)
+    request = explainer.request(tolerance={"debt": TOLERANCE["debt"]})
+    assert request.tolerance == {name: (t, t) for name, t in TOLERANCE.items()}
+    by_keyword = pp.Proplace(model, 0.01).fit(table)
+    by_keyword = by_keyword.asked(by_keyword.request(tolerance=TOLERANCE))
+    found = explainer.asked(request).sets_[0].tolerance
+    assert found == pytest.approx(by_keyword.sets_[0].tolerance)
 
 
 @pytest.mark.parametrize(
     ("tolerance", "name"),
     [
-        ({"salary": 1.0}, "salary"),
-        ({"income": -1.0}, "income"),
-        ({"income": float("nan")}, "income"),
-        ({"income": "much"}, "income"),
-        (3.0, "tolerance"),
+        ({"incom": 1.0}, "did you mean 'income'"),
+        ({"income": -1.0}, "'income'"),
+        ({"income": (1.0, -1.0)}, "'income'"),
+        ({"income": (1.0, 2.0, 3.0)}, "'income'"),
+        ({"income": float("nan")}, "'income'"),
+        ({"income": "much"}, "'income'"),
+        ({"home": 1}, "'home' is not a number"),
+        (3.0, "by feature name"),
     ],
 )
-def test_bad_tolerances_are_refused(pipeline, tolerance, name):
+def test_bad_tolerances_are_rejected(pipeline, tolerance, name):
     model, table = pipeline
-    with raises(OptionError, name=name):
-        pp.Proplace(model, 0.01, tolerance=tolerance).fit(table)
-
-
-def test_what_cannot_be_missed(pipeline):
-    model, table = pipeline
-    with raises(SchemaError, name="age"):
-        pp.Continuous("age", 0, 99, immutable=True, tolerance=1)
     numbers = [pp.Continuous("income", 0, 100), pp.Continuous("debt", 0, 80)]
     schema = pp.Schema([*numbers, pp.Binary("home")])
-    with raises(OptionError, name="home"):
-        pp.Proplace(model, 0.01, schema=schema, tolerance={"home": 1}).fit(table)
+    explainer = pp.Proplace(model, 0.01, schema=schema).fit(table)
+    with raises(OptionError, name="tolerance", match=name):
+        explainer.explain(table[:1], tolerance=tolerance)
 
 
 def test_tables_and_sentences_name_the_same_numbers(pipeline):

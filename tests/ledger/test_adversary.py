@@ -34,9 +34,9 @@ def lender():
     return table, model.fit(table, (table["income"] - table["debt"] > 30).astype(int))
 
 
-def promised(ledger, model, table, count=4, target=1, **options):
+def promised(ledger, model, table, count=4, target=1, **wishes):
     refused = table[model.predict(table) != target][:count]
-    result = pp.Proplace(model, 0.02, k=5, **options).fit(table).explain(refused, target)
+    result = pp.Proplace(model, 0.02, k=5).fit(table).explain(refused, target, **wishes)
     return ledger.issue(result, [f"p{n}" for n in range(len(refused))]).ids, result
 
 
@@ -86,11 +86,11 @@ def test_an_imputer_that_was_fitted_again(ledger, boxed):
     old = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression()).fit(table, y)
     people = table[(old.predict(table) == 0)]
     people = pd.concat([people[people["age"].isna()][:6], people[people["age"].notna()][:2]])
-    options = {"tolerance": {"income": 1.0}} if boxed else {}
-    explainer = pp.Proplace(old, 0.02, k=5, **options).fit(table)
-    result = explainer.explain(people, immutable=["age"])
+    tolerance = {"income": 1.0} if boxed else None
+    explainer = pp.Proplace(old, 0.02, k=5).fit(table)
+    result = explainer.explain(people, immutable=["age"], tolerance=tolerance)
     ids = ledger.issue(result, [f"p{n}" for n in range(len(people))]).ids
-    gaps = {n: bool(ledger.promise(n).facts["filled"]) for n in ids}
+    gaps = {n: bool(ledger.promise(n).facts["imputed"]) for n in ids}
     assert sum(gaps.values()) >= 4
     assert ledger.audit(old).counts["proved"] == len(ids)
     for shift in (-15.0, -0.25, 15.0):
@@ -178,28 +178,36 @@ def test_a_renewed_promise_never_ends_sooner(ledger):
     assert expires is None
 
 
-def test_a_renewed_promise_bears_what_the_broken_ones_bore(ledger):
-    """Where their tolerances differ, it is the widest of each feature."""
+def test_a_renewed_promise_keeps_the_request_of_the_broken_one(ledger):
+    """Each its own: tolerance, immutable features, ranges."""
     table, model = lender()
     refused = table[model.predict(table) == 0][:3]
-    tolerances = ({"income": 2.0, "debt": 1.0}, {"income": 1.0, "debt": 3.0}, None)
-    for (label, row), tolerance in zip(refused.iterrows(), tolerances, strict=True):
-        explainer = pp.Proplace(model, 0.01, k=5, tolerance=tolerance).fit(table)
-        ledger.issue(explainer.explain(row.to_frame().T), [f"p{label}"])
-    assert ledger.audit(model).tolerance == {}
+    wishes = (
+        {"tolerance": {"income": (2.0, 0.0), "debt": (0.0, 1.0)}},
+        {"immutable": ["debt"], "tolerance": {"debt": (0.0, 1.0)}},
+        {"ranges": {"income": (None, 95)}, "gap": 0.0},
+    )
+    explainer = pp.Proplace(model, 0.01, k=5).fit(table)
+    requests = {}
+    for (label, row), asked in zip(refused.iterrows(), wishes, strict=True):
+        (number,) = ledger.issue(explainer.explain(row.to_frame().T, **asked), [f"p{label}"]).ids
+        requests[f"p{label}"] = ledger.promise(number).terms.request
+        assert requests[f"p{label}"] == explainer.request(**asked)
     strict = make_pipeline(StandardScaler(), LogisticRegression())
     strict.fit(table, (table["income"] - table["debt"] > 70).astype(int))
     audit = ledger.audit(strict)
     assert len(audit.broken) == 3
-    assert audit.tolerance == {"income": 2.0, "debt": 3.0}
-    explainer = pp.Proplace(strict, 0.005, k=5, tolerance=audit.tolerance).fit(table)
-    issued = audit.renew(explainer).issue()
+    issued = audit.renew(pp.Proplace(strict, 0.005, k=5).fit(table)).issue()
     assert len(issued.new) == 3
     for number in issued.new:
-        answer = ledger.promise(number).answer
-        off = [[a, b] for a in (-2, 0, 2) for b in (-3, 0, 3)]
-        near = pd.DataFrame(np.array(off) + answer[["income", "debt"]].to_numpy(dtype=float))
-        assert strict.predict(near.set_axis(["income", "debt"], axis=1)).all()
+        promise = ledger.promise(number)
+        assert promise.terms.request == requests[promise.person]
+        less, more = np.array(
+            [promise.terms.request.misses.get(n, (0.0, 0.0)) for n in ("income", "debt")]
+        ).T
+        own = promise.answer[["income", "debt"]].to_numpy(dtype=float)
+        near = [own + np.where(side, more, -less) for side in ([0, 0], [0, 1], [1, 0], [1, 1])]
+        assert strict.predict(pd.DataFrame(near, columns=["income", "debt"])).all()
 
 
 def test_only_promises_of_the_same_class_give_way(ledger):

@@ -70,7 +70,7 @@ def test_a_cell_that_is_snapped_to_a_step_stays_in_the_box():
     t = 1.0 - 1e-7
     code = schema.encode(pd.DataFrame({"a": [5.0, 5.0 + t]}))
     assert code[1] == 0.6
-    low, high = around(code[:1], encoded_tolerance(schema, {"a": t}))
+    low, high = around(code[:1], encoded_tolerance(schema, {"a": (t, t)}))
     assert low[0] <= code[1] <= high[0]
 
 
@@ -84,7 +84,7 @@ def test_the_scaler_of_a_model_itself_stays_in_the_box(scaler):
     scale = float(scaler.scale_[0] if standard else scaler.data_range_[0])
     schema = pp.Schema([pp.Continuous("x", 0, 2e5, scaling=(offset, scale))])
     for t in (1e-6, 0.01, 7.0, 12345.0):
-        encoded = encoded_tolerance(schema, {"x": t})
+        encoded = encoded_tolerance(schema, {"x": (t, t)})
         rows = schema.encode(pd.DataFrame({"x": cells[:, 0]}))
         low, high = around(rows, encoded)
         for share in (-1.0, -0.3, 1.0):
@@ -109,16 +109,17 @@ def test_what_is_given_counts_in_the_place_of_the_schema():
     schema = pp.Schema(
         [pp.Continuous("a", 0, 1, tolerance=0.5), pp.Continuous("b", 0, 1, tolerance=0.25)]
     )
-    assert tolerances(schema) == {"a": 0.5, "b": 0.25}
-    assert tolerances(schema, {"a": 0.125}) == {"a": 0.125, "b": 0.25}
-    assert tolerances(schema, {"a": 0}) == {"b": 0.25}
+    assert tolerances(schema) == {"a": (0.5, 0.5), "b": (0.25, 0.25)}
+    assert tolerances(schema, {"a": (0, 0.125)}) == {"a": (0.0, 0.125), "b": (0.25, 0.25)}
+    assert tolerances(schema, {"a": 0}) == {"b": (0.25, 0.25)}
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much", True, None])
 def test_bad_numbers_are_refused(bad):
     schema = pp.Schema([pp.Continuous("a", 0, 1)])
-    with raises(OptionError, name="a"):
-        tolerances(schema, {"a": bad})
+    for given in (bad, (0, bad), (bad, 0, 0)):
+        with raises(OptionError, name="tolerance", match="'a'"):
+            tolerances(schema, {"a": given})
     if bad is not None:
         with pytest.raises(SchemaError):
             pp.Continuous("a", 0, 1, tolerance=bad)
@@ -134,13 +135,24 @@ def test_what_cannot_be_missed_is_refused():
         ]
     )
     for name, word in (
-        ("age", "immutable"),
-        ("job", "number"),
-        ("grade", "number"),
-        ("home", "number"),
-        ("ages", "no feature"),
+        ("job", "not a number"),
+        ("grade", "not a number"),
+        ("home", "not a number"),
+        ("ages", "did you mean 'age'"),
     ):
-        with raises(OptionError, name=name, match=word):
+        with raises(OptionError, name="tolerance", value=name, match=word):
             tolerances(schema, {name: 1.0})
-    with raises(SchemaError, name="age", match="immutable"):
-        pp.Continuous("age", 18, 90, immutable=True, tolerance=1)
+
+
+def test_an_immutable_feature_may_be_missed():
+    schema = pp.Schema([pp.Continuous("age", 18, 90, immutable=True, tolerance=1)])
+    assert tolerances(schema) == {"age": (1.0, 1.0)}
+
+
+def test_a_pair_opens_the_box_on_its_own_sides():
+    schema = pp.Schema([pp.Continuous("age", 0, 10), pp.Continuous("debt", 0, 10)])
+    encoded = encoded_tolerance(schema, tolerances(schema, {"age": (0, 1), "debt": (2, 0.5)}))
+    low, high = around(np.array([[0.5, 0.5]]), encoded)
+    assert low[0].tolist() == pytest.approx([0.5, 0.3])
+    assert high[0].tolist() == pytest.approx([0.6, 0.55])
+    assert low[0, 0] == 0.5

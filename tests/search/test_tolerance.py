@@ -25,7 +25,7 @@ def tolerant(seed):
     for attempt in range(60):
         problem, piece = random_problem((seed, attempt), depth=seed % 4)
         rng = np.random.default_rng([seed, attempt, 11])
-        t = rng.choice([0.0, 0.02, 0.1, 0.3], len(problem.x))
+        t = rng.choice([0.0, 0.02, 0.1, 0.3], (2, len(problem.x)))
         if not t.any():
             continue
         sets = tuple(replace(models, tolerance=t) for models in problem.sets)
@@ -65,7 +65,8 @@ def test_answers_bear_every_miss_that_an_attack_finds(seed):
     found = tree.solve(problem, piece)
     rng = np.random.default_rng(seed)
     for models in problem.sets if found.point is not None else ():
-        low, high = found.point - models.tolerance, found.point + models.tolerance
+        less, more = models.tolerance
+        low, high = found.point - less, found.point + more
         met = joint_attack(models.network, low, high, models.shifts, problem.target, rng, 200)
         assert met >= models.margin - 1e-9
 
@@ -77,7 +78,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
         rng = np.random.default_rng([seed, 7, attempt])
         sizes = [2, *rng.integers(2, 5, size=int(rng.integers(3))), 1]
         net = dense(rng, sizes)
-        t = rng.choice([0.0, 0.1, 0.3], 2)
+        t = rng.choice([0.0, 0.1, 0.3], (2, 2))
         models = Member(net, pp.Shifts.of(net, 0.03), margin=MARGIN, tolerance=t)
         X = rng.uniform(-2.0, 2.0, (80, 2))
         problem = SearchProblem((models,), 1, X[0], L1(np.full(2, 0.5)), 1e-5)
@@ -91,7 +92,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
     mesh = np.array(shares) / n @ corners
     between = problem.distance.between(problem.x, mesh)
     for point in mesh[between < found.distance - SAME]:
-        assert milp_box_margin(net, point - t, point + t, 0.03, 1) < MARGIN + 1e-5 + 1e-7
+        assert milp_box_margin(net, point - t[0], point + t[1], 0.03, 1) < MARGIN + 1e-5 + 1e-7
 
 
 @pytest.mark.parametrize("solve", [tree.solve, bilevel.solve])
@@ -99,7 +100,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
 def test_the_worst_miss_of_one_number(solve, start, bias):
     """The worst network says (1 - d) u + b - d for u >= 0 and (1 + d) u + b - d below, at u = x - t."""
     net, d, t = pp.Network([([[1.0]], [bias])]), 0.02, 0.25
-    models = Member(net, pp.Shifts.of(net, d), tolerance=np.array([t]))
+    models = Member(net, pp.Shifts.of(net, d), tolerance=np.array([[t], [0.0]]))
     problem = SearchProblem((models,), 1, np.array([start]), L1(np.ones(1)), 1e-9)
     u = (d - bias) / (1.0 - d) if bias < d else (d - bias) / (1.0 + d)
     assert solve(problem, plain(problem.x)).point[0] == pytest.approx(u + t, abs=1e-6)

@@ -48,7 +48,8 @@ def refused(count, start=0):
 
 def answers(count=1, start=0, *, net=NET, delta=0.01, **options):
     """Certified answers of some people."""
-    how = {name: options.pop(name) for name in ("target", "count") if name in options}
+    wishes = ("target", "count", "tolerance")
+    how = {name: options.pop(name) for name in wishes if name in options}
     explainer = pp.Proplace(net, delta, schema=INCOME_DEBT, k=3, **options).fit(TRAINING)
     return explainer.explain(refused(count, start), **how)
 
@@ -180,8 +181,8 @@ class PipelineLender:
         self.wanted, self.other = "granted", "refused"
         self.people = self.frame[self.pipe.predict(self.frame) == self.other].iloc[:5]
         model = pp.Model.of(self.pipe).with_schema(APPLICANTS)
-        explainer = pp.Proplace(model, 0.005, k=5, tolerance=TOLERANCE, holds=True)
-        self.result = explainer.fit(self.frame).explain(self.people, self.wanted)
+        explainer = pp.Proplace(model, 0.005, k=5, holds=True).fit(self.frame)
+        self.result = explainer.explain(self.people, self.wanted, tolerance=TOLERANCE)
         self.sign = 1.0 if self.pipe.classes_[1] == self.wanted else -1.0
 
     def accepting(self, by=50.0):

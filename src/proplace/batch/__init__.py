@@ -139,7 +139,6 @@ def explain_file(
             f"{source.path}: there are column names but no rows", name=source.path.name
         )
     request = explainer.request() if request is None else request
-    setting = explainer.asked(request).setting
     schema = explainer.reader(request).schema
     source.check_columns(list(schema.by_name), others=[*ids, *drop])
     for name in ids:
@@ -147,6 +146,8 @@ def explain_file(
             raise TableError(
                 f"{source.path}: there is no column {name!r} to keep as an id", name=name
             )
+    asked = explainer.asked(request)
+    setting = asked.setting
     layout = Layout.of(setting, ids, kind, source)
     question = {
         **_about(explainer),
@@ -157,8 +158,8 @@ def explain_file(
         "format": kind,
         "certificates": certificates,
     }
-    explainer.prepare_once(request.target, progress=progress)
-    manifest = Manifest.of(question, About.of(explainer.provenance(request), setting))
+    explainer.prepare_once(request, progress=progress)
+    manifest = Manifest.of(question, About.of(asked.provenance(request), setting))
 
     def explain(missing: Sequence[Range], folder: Folder) -> None:
         rows = Rows(source, schema, missing)
@@ -169,7 +170,7 @@ def explain_file(
                 if not part.complete:
                     raise KeyboardInterrupt
 
-    sets = explainer.sets_
+    sets = asked.sets_
     with Folder(Path(out), kind, manifest, sets, certificates=certificates) as folder:
         missing = [] if folder.finished else folder.survey(source.rows)
         resumed = source.rows - _number(missing)
@@ -220,7 +221,6 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "schema",
         "delta",
         "required_models",
-        "tolerance",
         "weights",
         "n_jobs",
     ):  # digested, or of no account
@@ -234,7 +234,6 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
         **_delta(explainer.shifts_),
         **_other_sets(explainer),
-        **_tolerance(explainer),
         "weights of the distance": joblib.hash(explainer.distance_.weights),
         **options,
     }
@@ -247,12 +246,6 @@ def _other_sets(explainer: Explainer) -> dict[str, Any]:
         [joblib.hash(each.network), *_delta(each.shifts).values(), each.margin] for each in others
     ]
     return {"required_models": also} if also else {}
-
-
-def _tolerance(explainer: Explainer) -> dict[str, Any]:
-    """By how much features may be missed; nothing where answers are met exactly."""
-    given = getattr(explainer, "tolerance_", {})
-    return {"tolerance": dict(given)} if given else {}
 
 
 def _delta(shifts: Shifts) -> dict[str, Any]:

@@ -144,11 +144,11 @@ def _amiss(line: Line, proved: Statement) -> str:
 def too_narrow(proved: Statement, tolerance: Array | None) -> str:
     """Say that a proof of robustness does not hold for every miss; empty if it does.
 
-    ``tolerance`` is by how much each encoded column may be missed.
+    ``tolerance`` is how much less and how much more each encoded column may be.
     """
     if tolerance is None or proved.verdict != "robust":
         return ""
-    if len(tolerance) != len(proved.input):
+    if tolerance.shape[1] != len(proved.input):
         return "the tolerance is one of other columns"
     if _reaches(proved, around(np.array(proved.input), tolerance)):
         return ""

@@ -32,7 +32,7 @@ from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
 from proplace.explain.several import IN_USE
 from proplace.schema import Continuous
-from proplace.schema.tolerances import encoded_tolerance, tolerances
+from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.files import literal, open_table, plain, unliteral
 from proplace.tables.writing import feature_type
 
@@ -411,10 +411,9 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[Member, ...]:
     net = _network(path / network, made.network_digest, about.folds)
     box = _shifts(path / shifts, net, delta, made.delta_about)
     outside = any(other.name == IN_USE for other in made.also)
-    try:  # what was asked for, in the place of what the schema says
-        asked = dict.fromkeys(about.schema.by_name, 0.0) | dict(made.tolerance)
-        tolerance = encoded_tolerance(about.schema, tolerances(about.schema, asked))
-    except ProplaceError as error:
+    try:
+        tolerance = encoded_tolerance(about.schema, made.request.misses)
+    except KeyError as error:
         raise ResultsError(
             f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME
         ) from None

@@ -55,8 +55,9 @@ class Attack:
 class PointRobustness:
     """Attacks on points, and tests of points, for one network, its shifts and a target class.
 
-    With a ``tolerance``, how far each column of a point may be missed, a shift is one of the network and
-    a miss: one of the larger network of :class:`InputBoxes`, which activations then belong to.
+    With a ``tolerance``, how much less and more each column of a point may be, a shift is one of the
+    network and a miss: one of the larger network of :class:`InputBoxes`, which activations then belong
+    to.
     """
 
     def __init__(

@@ -24,13 +24,6 @@ NOT_RELEASED = 3
 _SHOWN = 20  # broken promises that are listed; the rest are counted
 
 
-class Prefer(StrEnum):
-    """Properties of the best counterfactual."""
-
-    nearest = "nearest"
-    sparse = "sparse"
-
-
 class FailOn(StrEnum):
     """What a release gate does not let pass."""
 
@@ -83,9 +76,6 @@ def audit(
     number: delta.Number = None,
     shifts: delta.File = None,
     k: Annotated[int, typer.Option("--k", help="With --renew: robust neighbours.")] = 20,
-    prefer: Annotated[
-        Prefer, typer.Option(help="With --renew: the smallest distance, or few changed features.")
-    ] = Prefer.nearest,
     holds: Annotated[
         bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
     ] = False,
@@ -100,8 +90,8 @@ def audit(
     """Say of every open promise what a retrained model makes of it: proved, holds or broken.
 
     Exit status 0, or 3 where --fail-on does not let the model pass. The audit is recorded in the ledger
-    unless --no-record is given. New answers (--renew) keep the tolerance of the broken promises
-    (the widest, where they differ), and what else was asked of those is asked again: --prefer, --holds.
+    unless --no-record is given. New answers (--renew) are searched with the request of the promise that
+    they replace: its tolerance, immutable features, ranges and preference.
 
     [bold]Examples[/bold]
 
@@ -139,9 +129,8 @@ def audit(
                 given.delta,
                 k=k,
                 holds=holds,
-                tolerance=found.tolerance or None,
             ).fit(common.training_rows(rows, known.schema, drop or []))
-            renewal = found.renew(explainer, prefer=prefer.value)
+            renewal = found.renew(explainer)
         if as_json:
             say(json.dumps(_facts(found, renewal)))
         else:

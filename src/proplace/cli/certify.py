@@ -109,11 +109,14 @@ def certify(
         )
 
 
-def _missed(tolerance: dict[str, float] | None) -> str:
+def _missed(tolerance: dict[str, tuple[float, float]] | None) -> str:
     """By how much rows may be missed, in words."""
     if tolerance is None:
         return ""
-    return f", also where {', '.join(f'{n} is missed by {t:g}' for n, t in tolerance.items())}"
+    words = [
+        f"{name} is {less:g} less or {more:g} more" for name, (less, more) in tolerance.items()
+    ]
+    return f", also if {', '.join(words)}"
 
 
 def _verdicts(

@@ -47,7 +47,7 @@ class Known:
     readings: Sequence[Parameters]
     shifts: Shifts | None
     others: Sequence[Member] = ()
-    tolerance: dict[str, float] | None = None
+    tolerance: dict[str, tuple[float, float]] | None = None
 
     def verdict(self, proof: bytes, demand: Demand) -> Verdict:
         """Check one certificate."""
@@ -82,7 +82,7 @@ class Known:
             return ""
         columns = schema or self.model.schema
         # What the schema says of other features is the promise of an answer, not this demand.
-        given = dict.fromkeys(columns.by_name, 0.0) | self.tolerance
+        given = dict.fromkeys(columns.by_name, (0.0, 0.0)) | self.tolerance
         asked = encoded_tolerance(columns, tolerances(columns, given))
         statements = [
             part.statement for part in (*found.parts, found) if part.statement is not None
@@ -149,9 +149,9 @@ def check(
     tolerance: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=NUMBER",
+            metavar="NAME=LESS:MORE",
             help="Reject what is not proved for every miss of a feature by no more than this, in "
-            "original units, such as income=500; may be repeated.",
+            "original units, such as age=0:1 or income=500; may be repeated.",
         ),
     ] = None,
     as_json: Annotated[

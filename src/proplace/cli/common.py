@@ -60,9 +60,9 @@ Encoding = Annotated[str, typer.Option(help="Encoding of CSV files.")]
 Tolerance = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=NUMBER",
-        help="By how much a feature may be missed, in original units, such as income=500; may be "
-        "repeated.",
+        metavar="NAME=LESS:MORE",
+        help="By how much a feature may be missed, in original units, such as age=0:1; income=500 is "
+        "500 less or more; may be repeated.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -132,27 +132,28 @@ def with_classes(model: WholeModel, classes: str | None) -> WholeModel:
     return model.with_classes([int(w) for w in words] if all(map(str.isdigit, words)) else words)
 
 
-def tolerance_of(words: list[str] | None) -> dict[str, float] | None:
-    """Read what --tolerance says of each feature; None where it says nothing."""
+def tolerance_of(words: list[str] | None) -> dict[str, tuple[float, float]] | None:
+    """Read by how much less and more each feature may be; None without --tolerance."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
-    found: dict[str, float] = {}
+    found: dict[str, tuple[float, float]] = {}
     for word in words or []:
-        name, _, number = word.rpartition("=")
+        name, _, missed = word.rpartition("=")
+        less, colon, more = missed.partition(":")
         try:
-            value = float(number)
+            pair = float(less), float(more if colon else less)
         except ValueError:
-            value = math.nan
-        if not name or not 0.0 <= value < math.inf:
+            pair = math.nan, math.nan
+        if not name or not all(0.0 <= t < math.inf for t in pair):
             raise OptionError(
                 f"--tolerance {word!r}: give the name of a feature and a number of its unit, 0 or "
-                "more, such as income=500",
+                "more, such as income=500, or two numbers for less and more, such as age=0:1",
                 name="--tolerance",
                 value=word,
             )
         if name in found:
             raise OptionError(f"--tolerance names {name!r} twice", name="--tolerance", value=word)
-        found[name] = value
+        found[name] = pair
     return found or None
 
 

@@ -115,7 +115,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--required-model` says of each.
-    k, region, tolerance, holds, search, solver, time_limit
+    k, region, holds, search, solver, time_limit
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -129,7 +129,6 @@ class Question:
     others: list[tuple[WholeModel, delta.Other]]
     k: int
     region: Region
-    tolerance: dict[str, float] | None
     holds: bool
     search: Searches
     solver: Solvers
@@ -164,7 +163,6 @@ class Question:
             required_models=also or None,
             k=self.k,
             region=self.region.value,
-            tolerance=self.tolerance,
             holds=self.holds,
             search=self.search.value,
             solver=self.solver.value,
@@ -276,7 +274,6 @@ def explain(
         list(zip(rest, more, strict=True)),
         k,
         region,
-        common.tolerance_of(tolerance),
         holds,
         search,
         solver,
@@ -304,6 +301,7 @@ def explain(
         increasing=increasing or (),
         decreasing=decreasing or (),
         ranges=ends,
+        tolerance=common.tolerance_of(tolerance),
         typical=typical,
         gap=gap,
     )

@@ -30,12 +30,23 @@ _ROUNDING = 2.0**-48  # relative: far more than the roundings on the way from a 
 
 
 def around(rows: Array, tolerance: Array) -> tuple[Array, Array]:
-    """The box of what misses each row by no more than the tolerance; its ends lie outside.
+    """Return the box of what misses each row by no more than the tolerance; its ends lie outside.
 
-    It holds the codes of all cells that do so in original units, however they are rounded.
+    The rows of ``tolerance`` are how much less and how much more each column may be. The box holds the
+    codes of all cells that miss by no more in original units, however they are rounded.
     """
-    reach = np.where(tolerance > 0.0, tolerance + _ROUNDING * (np.abs(rows) + tolerance), 0.0)
-    return sum_down(rows, -reach), sum_up(rows, reach)
+    less, more = (
+        np.where(reach > 0.0, reach + _ROUNDING * (np.abs(rows) + reach), 0.0)
+        for reach in tolerance
+    )
+    return sum_down(rows, -less), sum_up(rows, more)
+
+
+def off_centre(tolerance: Array) -> Array:
+    """Return how far the centre of such a box lies from its row, per column."""
+    less, more = tolerance
+    result: Array = (more - less) / 2.0
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +64,8 @@ class Member:
     margin
         Smallest margin that every network must keep.
     tolerance
-        By how much each encoded column may miss the counterfactual. None if it is met exactly.
+        How much less and how much more each encoded column may be than in a counterfactual, which
+        must be accepted all the same: two rows. None if counterfactuals are met exactly.
     """
 
     network: Network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from proplace.core.errors import OptionError
 from proplace.core.options import finite, integer, not_negative, one_of
@@ -18,6 +18,8 @@ DEFAULT_TIME_LIMIT = 10.0
 Preference = Literal["nearest", "sparse"]
 Range = tuple[float | None, float | None]
 """Lower and upper end in original units; None for an end that the request leaves as it is."""
+Tolerance = float | tuple[float, float]
+"""By how much a feature may be missed in original units: either way, or a pair (less, more)."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Request:
         Features that may not fall, and features that may not rise.
     ranges
         Ends of the values that a number may take, in original units.
+    tolerance
+        By how much a person may miss the counterfactual and must still be accepted, in original units:
+        a number, or a pair (less, more).
     typical
         True to return typical points only if there are any, False to search without that filter,
         None to filter sparse requests and restricted people.
@@ -66,6 +71,7 @@ class Request:
     increasing: Sequence[str] = ()
     decreasing: Sequence[str] = ()
     ranges: Mapping[str, Range] = field(default_factory=dict)
+    tolerance: Mapping[str, Tolerance] = field(default_factory=dict)
     typical: bool | None = None
     gap: float = DEFAULT_GAP
 
@@ -85,6 +91,7 @@ class Request:
                     value=name,
                 )
         object.__setattr__(self, "ranges", _ranges(self.ranges))
+        object.__setattr__(self, "tolerance", tolerance_pairs(self.tolerance))
         if self.typical not in (None, True, False):
             raise OptionError(
                 f"typical must be True, False or None, not {short(self.typical)}",
@@ -109,6 +116,11 @@ class Request:
         return bool(self.immutable or self.increasing or self.decreasing or self.ranges)
 
     @property
+    def misses(self) -> Mapping[str, tuple[float, float]]:
+        """The tolerance as pairs: how much less and how much more each feature may be."""
+        return cast("Mapping[str, tuple[float, float]]", self.tolerance)
+
+    @property
     def description(self) -> str:
         """The wishes for the changes in words; empty if the distance alone matters."""
         parts = ["few changes"] if self.prefer == "sparse" else []
@@ -118,6 +130,7 @@ class Request:
             names = getattr(self, option)
             parts += [f"{', '.join(names)} {option}"] if names else []
         parts += [f"{name} {_in_words(ends)}" for name, ends in self.ranges.items()]
+        parts += [f"{name} {_missed(pair)}" for name, pair in self.misses.items()]
         if self.typical is not None:
             parts.append("typical points" if self.typical else "atypical points too")
         return ", ".join(parts)
@@ -127,7 +140,8 @@ class Request:
         facts = dataclasses.asdict(self)
         for name in ("immutable", "increasing", "decreasing"):
             facts[name] = list(facts[name])
-        facts["ranges"] = {name: list(ends) for name, ends in self.ranges.items()}
+        for name in ("ranges", "tolerance"):
+            facts[name] = {feature: list(pair) for feature, pair in facts[name].items()}
         return facts
 
     @classmethod
@@ -187,6 +201,43 @@ def _ends(name: str, given: Range) -> Range:
             value=given,
         )
     return low, high
+
+
+def _missed(pair: tuple[float, float]) -> str:
+    """Describe by how much a feature may be missed."""
+    less, more = pair
+    if less == more:
+        return f"{num(less)} less or more"
+    parts = [f"{num(t)} {word}" for t, word in ((less, "less"), (more, "more")) if t]
+    return " or ".join(parts) or "met exactly"
+
+
+def tolerance_pairs(given: Mapping[str, Tolerance]) -> dict[str, tuple[float, float]]:
+    """Return how much less and how much more each feature may be, as plain numbers."""
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            "tolerance must give numbers or pairs (less, more) by feature name, in original units, such "
+            f"as {{'income': 500, 'age': (0, 1)}}, not {short(given)}",
+            name="tolerance",
+            value=given,
+        )
+    return {str(name): _pair(name, missed) for name, missed in given.items()}
+
+
+def _pair(name: str, given: object) -> tuple[float, float]:
+    """Return how much less and how much more a feature may be, or raise about what is neither."""
+    both = isinstance(given, Sequence) and not isinstance(given, str)
+    pair: tuple[Any, ...] = tuple(cast("Sequence[Any]", given)) if both else (given, given)
+    try:
+        less, more = (not_negative(f"the tolerance of {name!r}", t) for t in pair)
+    except (OptionError, ValueError):
+        raise OptionError(
+            f"the tolerance of {name!r} must be a number of its unit, 0 or more, or a pair such as "
+            f"(0, 1) for 0 less and 1 more, not {short(given)}",
+            name="tolerance",
+            value=given,
+        ) from None
+    return less, more
 
 
 def _in_words(ends: Range) -> str:

@@ -30,7 +30,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "target": answer.label,
         "delta": made.to_dict()["delta"],
         "shifts": _shifts(answer),
-        **({"tolerance": dict(made.tolerance)} if made.tolerance else {}),
+        "request": made.request.to_dict(),
         "model": {
             "name": made.model,
             "file_digest": made.file_digest,

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from proplace.core.distances import L1
     from proplace.core.guarantee import Member
     from proplace.core.network import Array, Network
-    from proplace.core.request import Preference, Range
+    from proplace.core.request import Preference, Range, Tolerance
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanations
     from proplace.explain.several import Voter
@@ -168,7 +168,7 @@ class Explainer(Parameters, ABC):
                 table = self.schema_.decode(rows) if are_encoded(self.model_, X) else X
                 check_agreement(other.model, table, what=f"{other.name}, training")
             advance(1)
-        self._ready: int | None = None
+        self._ready: tuple[int, Mapping[str, tuple[float, float]]] | None = None
         self._fitted = True
         self.fit_seconds_, self.prepare_seconds_ = time.monotonic() - start, 0.0
         return self
@@ -185,6 +185,7 @@ class Explainer(Parameters, ABC):
         increasing: Sequence[str] = (),
         decreasing: Sequence[str] = (),
         ranges: Mapping[str, Range] | None = None,
+        tolerance: Mapping[str, Tolerance] | None = None,
         typical: bool | None = None,
         gap: float = DEFAULT_GAP,
         progress: bool = False,
@@ -218,6 +219,11 @@ class Explainer(Parameters, ABC):
             Ends of the values that a number may take, in original units: ``{"income": (0, 90_000)}``,
             or None for an end that stays as it is. Such a range is declared: it takes the place of one
             that was drafted from the training table, and can only narrow that of a schema.
+        tolerance
+            By how much a person may miss a counterfactual, in original units: ``{"income": 500}``, or a
+            pair (less, more), as in ``{"age": (0, 1)}``. Every network of the guarantee then accepts
+            each point that misses it by no more, in all of these features at once, whether or not they
+            change. It takes the place of the schema's tolerance.
         typical
             A point is typical if it is no less usual than 10% of the accepted training rows, by three
             neighbour measures (:mod:`proplace.region.typical`). True returns typical points if there
@@ -243,11 +249,12 @@ class Explainer(Parameters, ABC):
             increasing=increasing,
             decreasing=decreasing,
             ranges=ranges,
+            tolerance=tolerance,
             typical=typical,
             gap=gap,
         )
         people = read_people(self.reader(request), X)
-        self.prepare_once(request.target, progress=progress)
+        self.prepare_once(request, progress=progress)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
             (result,) = self._parts([people], request, math.inf, advance)
         return result
@@ -283,6 +290,7 @@ class Explainer(Parameters, ABC):
         increasing: Sequence[str] = (),
         decreasing: Sequence[str] = (),
         ranges: Mapping[str, Range] | None = None,
+        tolerance: Mapping[str, Tolerance] | None = None,
         typical: bool | None = None,
         gap: float = DEFAULT_GAP,
     ) -> Request:
@@ -297,6 +305,7 @@ class Explainer(Parameters, ABC):
             increasing=increasing,
             decreasing=decreasing,
             ranges=ranges or {},
+            tolerance=self.complete_tolerance(tolerance or {}),
             typical=typical,
             gap=gap,
         )
@@ -320,13 +329,22 @@ class Explainer(Parameters, ABC):
         schema = readable(self.schema_, request)
         return self.model_ if schema is self.schema_ else replace(self.model_, schema=schema)
 
-    def prepare_once(self, target: int, *, progress: bool = False) -> None:
-        """Prepare a target class, given by its number, unless the last call was about it."""
-        if self._ready != target:
-            start = time.monotonic()
-            self.prepare(target, progress=progress)
-            self.accepted_people(target)
-            self._ready, self.prepare_seconds_ = target, time.monotonic() - start
+    def complete_tolerance(self, given: Mapping[str, Tolerance]) -> Mapping[str, Tolerance]:
+        """Return the tolerance of a request, completed by the schema's if the method proves it."""
+        return given
+
+    def prepare_once(self, request: Request, *, progress: bool = False) -> Self:
+        """Prepare the target class and the tolerance of a request; return what :meth:`asked` does.
+
+        Nothing is done again if the last call was about the same.
+        """
+        start, key = time.monotonic(), (request.target, request.misses)
+        asked = self.asked(request)
+        if self._ready != key:
+            asked.prepare(request.target, progress=progress)
+            self.accepted_people(request.target)
+            self._ready, self.prepare_seconds_ = key, time.monotonic() - start
+        return asked
 
     def accepted_people(self, target: int) -> Typical | None:
         """Return the accepted training rows that plausibility compares with; None if too few."""
@@ -378,14 +396,12 @@ class Explainer(Parameters, ABC):
             self.model_,
             self._training,
             self.sets_,
-            request.target,
+            request,
             others=self.others_,
             method=type(self).__name__,
             distance=name_of(getattr(self, "weights", None)),
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
-            tolerance=getattr(self, "tolerance_", None),
-            changes=request.description,
         )
 
     def check_fitted(self) -> None:
@@ -406,9 +422,8 @@ class Explainer(Parameters, ABC):
         advance: Callable[[int], None],
     ) -> Iterator[Explanations]:
         target = request.target
-        self.prepare_once(target)
-        asked = self.asked(request)
-        setting, made = asked.setting, self.provenance(request)
+        asked = self.prepare_once(request)
+        setting, made = asked.setting, asked.provenance(request)
         shared = (asked._for_workers(target), request)
         with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:

@@ -63,7 +63,7 @@ class Answer:
     person
         The person, as far as the answer is one that they may become.
     tolerance
-        In original units, by feature name.
+        How much less and how much more, in original units, by feature name.
     box
         The ends of the box of all misses, encoded; both are the answer where it is met exactly.
     """
@@ -71,13 +71,14 @@ class Answer:
     schema: Schema
     point: Array
     person: Person
-    tolerance: Mapping[str, float]
+    tolerance: Mapping[str, Interval]
     box: InputBox
 
     def missed(self) -> dict[str, Interval]:
         """Values that miss the answer by no more than the tolerance."""
         value = self._values()
-        return {n: (_sum(value[n], -t), _sum(value[n], t)) for n, t in self.tolerance.items()}
+        pairs = self.tolerance.items()
+        return {n: (_sum(value[n], -less), _sum(value[n], more)) for n, (less, more) in pairs}
 
     def widenings(self) -> list[Widening]:
         """Numbers that were changed, with all that lies beyond; the least widening first.
@@ -93,8 +94,8 @@ class Answer:
             up = bool(self.point[j] > before[j])
             end = self._end(feature, j, up=up)
             if end is not None:
-                t = self.tolerance.get(name, 0.0)
-                here = _sum(values[name], -t if up else t)
+                less, more = self.tolerance.get(name, (0.0, 0.0))
+                here = _sum(values[name], -less if up else more)
                 interval = (here, end[0]) if up else (end[0], here)
                 found.append(Widening(name, j, interval, end[1], up=up, own=self.point[j]))
         found = [each for each in found if not self._breaks(each, found)]

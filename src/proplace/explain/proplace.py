@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from dataclasses import replace
@@ -29,7 +30,7 @@ from proplace.loaders.model import Model
 from proplace.region.neighbours import Neighbours, RobustRows, unrestricted
 from proplace.region.pieces import box_pieces, hull_pieces, variants
 from proplace.schema.features import Continuous
-from proplace.schema.tolerances import check_tolerance, encoded_tolerance, tolerances
+from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.search import SearchResult, search
 from proplace.search.problem import SMALLEST_GAP, SearchProblem
 from proplace.search.sparse import SparseSearch, Values
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from proplace.core.distances import Weights
     from proplace.core.guarantee import Member
     from proplace.core.network import Array
-    from proplace.core.request import Request
+    from proplace.core.request import Request, Tolerance
     from proplace.core.shifts import Delta
     from proplace.explain.proving import Proved
     from proplace.loaders.cutoffs import Cutoff
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from proplace.schema.person import Person
     from proplace.search import SearchName
     from proplace.search.writing import Written
+
+_Misses = tuple[tuple[str, tuple[float, float]], ...]
 
 DEFAULT_MARGIN = 1e-6
 SLACK = 1e-4
@@ -114,11 +117,6 @@ class Proplace(Explainer):
     k
         Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
         refer to this region.
-    tolerance
-        By how much a person may miss an answer and must be accepted all the same, in original units:
-        ``{"income": 500}``. An answer is then accepted by every network of Delta at every point that
-        misses it by no more, in all of these features at once, changed or not. It counts in the place
-        of what the schema says of a feature (``Continuous(..., tolerance=500)``).
     holds
         Also prove how far an answer can be passed: for the numbers that it changes, that all values
         beyond it are accepted, too, up to the ends of their ranges, all at once ("at least 52,000").
@@ -176,7 +174,6 @@ class Proplace(Explainer):
         *,
         cutoff: Cutoff | None = None,
         required_models: Sequence[object] | None = None,
-        tolerance: Mapping[str, float] | None = None,
         holds: bool = False,
         k: int = 20,
         schema: Schema | None = None,
@@ -194,7 +191,6 @@ class Proplace(Explainer):
         self.delta = delta
         self.cutoff = cutoff
         self.required_models = required_models
-        self.tolerance = tolerance
         self.holds = holds
         self.k = k
         self.schema = schema
@@ -213,7 +209,6 @@ class Proplace(Explainer):
         if self.delta is None:  # set_params takes anything
             raise _without_delta(self.model, self.cutoff)
         check_also(self.required_models)
-        check_tolerance(self.tolerance)
         if not isinstance(self.holds, (bool, np.bool_)):
             raise OptionError(
                 f"holds must be True or False, not {self.holds!r}", name="holds", value=self.holds
@@ -243,25 +238,34 @@ class Proplace(Explainer):
         model = self.model_
         self.shifts_ = shifts_for(model, self.delta)
         self.rows_ = self._distinct[0]
-        self.tolerance_ = tolerances(model.schema, self.tolerance)
         self.others_ = tuple(read_also(model, self.required_models, self.schema))
-        voters = (Voter(IN_USE, model, self.shifts_), *self.others_)
-        judges = [self._judge(models, voter.model) for voter in voters for models in voter.sets()]
-        self.prover_ = Prover(self.schema_, tuple(judges))
-        self.sets_ = tuple(judge.models for judge in judges)
+        self.tolerance_ = tolerances(self.schema_)
+        self._provers: dict[_Misses, Prover] = {}
+        self.prover_ = self._prover(self.tolerance_)
+        self.sets_ = tuple(judge.models for judge in self.prover_.judges)
         units = model.units(rows) if model.has_preprocessing else None
         self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
         plain = self.weights if self.weights == "mad" else None
         self.units_ = column_weights(self.schema_, plain, rows, units)
         self._restricted = not unrestricted(self.schema_)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
-        self._robust: dict[int, RobustRows] = {}
+        self._robust: dict[tuple[int, _Misses], RobustRows] = {}
         self._values: dict[int, Values] = {}
 
+    def complete_tolerance(self, given: Mapping[str, Tolerance]) -> Mapping[str, Tolerance]:
+        """Return a tolerance completed by the schema's."""
+        return dict(tolerances(self.schema_, given))
+
     def asked(self, request: Request) -> Self:
-        """Return a copy whose features are those of a request; what was fitted is shared."""
+        """Return a copy with the features and the tolerance of a request; what was fitted is shared."""
         view = super().asked(request)
-        if view is not self:
+        if request.misses != self.tolerance_:
+            prover = self._prover(request.misses)
+            view = copy.copy(view)
+            view.tolerance_ = dict(request.misses)
+            view.prover_ = replace(prover, schema=view.schema_)
+            view.sets_ = tuple(judge.models for judge in prover.judges)
+        if view.schema_ is not self.schema_:
             low, high = view.schema_.lower, view.schema_.upper
             narrower = (low > self.schema_.lower).any() or (high < self.schema_.upper).any()
             view._restricted = bool(narrower) or not unrestricted(view.schema_)
@@ -278,13 +282,28 @@ class Proplace(Explainer):
                 value=True,
             )
 
+    def _prover(self, misses: Mapping[str, tuple[float, float]]) -> Prover:
+        """Return the prover of a tolerance, made at the first request for it."""
+        key = tuple(misses.items())
+        if key not in self._provers:
+            tolerance = encoded_tolerance(self.schema_, misses)
+            voters = (Voter(IN_USE, self.model_, self.shifts_), *self.others_)
+            self._provers[key] = Prover(
+                self.schema_,
+                tuple(
+                    self._judge(replace(models, tolerance=tolerance), voter.model)
+                    for voter in voters
+                    for models in voter.sets()
+                ),
+            )
+        return self._provers[key]
+
     def _judge(self, models: Member, model: Model) -> Judge:
         """Work out the margin that covers every training row, and so their hulls, for one set."""
         margin = self.margin
         if margin is None:
             margin = DEFAULT_MARGIN if models.network.precision == "float64" else "float32"
-        tolerance = encoded_tolerance(self.schema_, self.tolerance_)
-        judge = Judge(replace(models, tolerance=tolerance), model, margin)
+        judge = Judge(models, model, margin)
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
         margins = judge.margins(self.rows_)
         largest = float(np.max(margins))
@@ -709,8 +728,9 @@ class Proplace(Explainer):
         return replace(finding, holds=found.values, certificate=found.proof or finding.certificate)
 
     def _robust_rows(self, target: int, *, progress: bool = False) -> RobustRows:
-        if target not in self._robust:
-            self._robust[target] = RobustRows(
+        key = target, tuple(self.tolerance_.items())
+        if key not in self._robust:
+            self._robust[key] = RobustRows(
                 self.sets_,
                 target,
                 SLACK,
@@ -719,7 +739,13 @@ class Proplace(Explainer):
                 self.model_.class_name(target),
                 progress,
             )
-        return self._robust[target]
+        return self._robust[key]
+
+    def _for_workers(self, target: int) -> Self:
+        lean = super()._for_workers(target)
+        key = target, tuple(self.tolerance_.items())
+        lean._provers, lean._robust = {}, {key: self._robust[key]}
+        return lean
 
 
 def _check_solver(search: SearchName, solver: Solver) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from proplace.certification import digest as network_digest
 from proplace.core.errors import InputError, OptionError
+from proplace.core.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,12 +100,8 @@ class Provenance:
     also
         Other sets of networks that have a say, the model in use by itself among them where it does not
         lie in its box.
-    tolerance
-        By how much features of an answer may be missed, in original units: pairs of a name and a
-        number.
-    changes
-        What was asked of the changes of an answer (few, at most so many, of some features); empty
-        where any will do.
+    request
+        What was asked of the counterfactuals; its target is the number of the class.
     has_original
         True if the original model could be run. It was then compared on the training rows, and evaluated
         every answer.
@@ -136,8 +133,7 @@ class Provenance:
     region: str | None = None
     also: tuple[Other, ...] = ()
     delta_about: str = ""
-    tolerance: tuple[tuple[str, float], ...] = ()
-    changes: str = ""
+    request: Request = field(default=Request(1), hash=False)
     has_original: bool = False
 
     @classmethod
@@ -146,20 +142,18 @@ class Provenance:
         model: Model,
         training: Training,
         sets: Sequence[Member],
-        target: int,
+        request: Request,
         *,
         others: Sequence[Voter] = (),
         method: str,
         distance: str,
         k: int | None = None,
         region: str | None = None,
-        tolerance: Mapping[str, float] | None = None,
-        changes: str = "",
     ) -> Provenance:
         """Write down what is about to be asked, now."""
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
-        label = model.classes[target]
+        label = model.classes[request.target]
         models = {id(voter.model.network): voter.model for voter in others}
         also = [
             Other(
@@ -188,8 +182,7 @@ class Provenance:
             region,
             tuple(also),
             sets[0].shifts.about,
-            tuple((tolerance or {}).items()),
-            changes,
+            request,
             model.has_original,
         )
 
@@ -200,7 +193,7 @@ class Provenance:
             if isinstance(part["delta"], tuple):
                 part["delta"] = [list(pair) for pair in part["delta"]]
         fields["also"] = list(fields["also"])
-        fields["tolerance"] = dict(self.tolerance)
+        fields["request"] = self.request.to_dict()
         return fields
 
     @classmethod
@@ -244,8 +237,8 @@ def _read(kind: type, fields: Any) -> dict[str, Any]:
             raise InputError(
                 f"the provenance of the result has a {name} that cannot be read", name=name
             )
-    if "tolerance" in read:
-        read["tolerance"] = tuple(read["tolerance"].items())
+    if "request" in read:
+        read["request"] = Request.from_dict(read["request"])
     return read
 
 
@@ -311,9 +304,6 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "region": lambda value: value is None or _is_text(value),
     "also": lambda value: isinstance(value, list),
     "delta_about": _is_text,
-    "tolerance": lambda value: (
-        isinstance(value, dict) and all(_is_text(n) and _is_radius(t) for n, t in value.items())
-    ),
-    "changes": _is_text,
+    "request": lambda value: isinstance(value, dict),
     "has_original": lambda value: isinstance(value, bool),
 }

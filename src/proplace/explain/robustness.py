@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import CertificationResult, InputBox, Margin, WorstCase
     from proplace.core.network import Array
+    from proplace.core.request import Tolerance
     from proplace.core.shifts import Delta
     from proplace.loaders.model import Model
     from proplace.schema import Schema
@@ -33,7 +34,7 @@ def certify(
     target: Label = 1,
     *,
     schema: Schema | None = None,
-    tolerance: Mapping[str, float] | None = None,
+    tolerance: Mapping[str, Tolerance] | None = None,
     margin: Margin | None = None,
     certificates: bool = False,
     exact_margin: bool = False,
@@ -59,9 +60,9 @@ def certify(
     schema
         What the columns of a table mean, where the source does not say it itself.
     tolerance
-        By how much features may be missed, in original units: ``{"income": 500}``. Then the verdict is
-        about every row that misses the given one by no more, in all of these features at once. It
-        counts in the place of what the schema says of a feature.
+        By how much features may be missed, in original units: ``{"income": 500}``, or a pair (less,
+        more). Then the verdict is about every row that misses the given one by no more, in all of
+        these features at once. It takes the place of the schema's tolerance.
     margin
         The least margin a robust row must keep. ``"float32"``: what covers the rounding of a
         model that is deployed in float32, a number for each row. None: ``"float32"`` for such a
@@ -117,7 +118,7 @@ def worst_case(
     target: Label = 1,
     *,
     schema: Schema | None = None,
-    tolerance: Mapping[str, float] | None = None,
+    tolerance: Mapping[str, Tolerance] | None = None,
     time_limit: float | None = None,
 ) -> WorstCase:
     """Find the network within ``delta`` that gives ``x`` the least margin for the target class.
@@ -180,7 +181,7 @@ def output_range(
     )
 
 
-def _box(model: Model, rows: Array, tolerance: Mapping[str, float] | None) -> InputBox | None:
+def _box(model: Model, rows: Array, tolerance: Mapping[str, Tolerance] | None) -> InputBox | None:
     """Boxes of all rows that miss the given ones by no more than the tolerance."""
     reach = encoded_tolerance(model.schema, tolerances(model.schema, tolerance))
     return None if reach is None else around(rows, reach)

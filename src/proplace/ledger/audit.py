@@ -63,8 +63,6 @@ class Look:
         Why it could not be compared, where it could not.
     counts
         How many promises have which verdict.
-    tolerance
-        By how much features of these promises may be missed.
     """
 
     terms: str
@@ -73,7 +71,6 @@ class Look:
     on_rows: bool
     why: str
     counts: dict[Verdict, int]
-    tolerance: dict[str, float]
 
     def __str__(self) -> str:
         """One line."""
@@ -142,19 +139,6 @@ class Audit:
     def alarms(self) -> tuple[int, ...]:
         """Promises where the model contradicts what was read or proved: never to be passed over."""
         return tuple(self.ids[np.isin(self.found.note, ALARMS)].tolist())
-
-    @property
-    def tolerance(self) -> dict[str, float]:
-        """By how much features of the broken promises may be missed: the most that any of them allows.
-
-        New answers that are proved with it promise no less than the broken ones did.
-        """
-        most: dict[str, float] = {}
-        for look in self.looks:
-            if look.counts["broken"]:
-                for name, value in look.tolerance.items():
-                    most[name] = max(value, most.get(name, 0.0))
-        return most
 
     def having(self, verdict: Verdict) -> tuple[int, ...]:
         """Numbers of the promises with a verdict."""
@@ -250,18 +234,18 @@ class Audit:
     def renew(self, explainer: Any, *, n: int | None = None, **wishes: Any) -> Renewal:
         """Search new answers, against the new model, for the people whose promises are broken.
 
-        Nothing is issued: see :meth:`Renewal.issue`.
+        Each is searched for with the request of the promise it replaces. Nothing is issued: see
+        :meth:`Renewal.issue`.
 
         Parameters
         ----------
         explainer
-            A fitted explainer of the new model, such as ``Proplace(new_model, 0.02,
-            tolerance=audit.tolerance).fit(table)``; or a function that makes one of what was asked of
-            a promise (``asked`` of :meth:`proplace.Ledger.issue`; None where nothing was said).
+            A fitted explainer of the new model, such as ``Proplace(new_model, 0.02).fit(table)``.
         n
             For the first so many broken promises only.
         wishes
-            Further keywords of :meth:`proplace.Proplace.explain`, such as ``prefer``.
+            Keywords of :meth:`proplace.Proplace.explain`, such as ``prefer``, which take the place of
+            the promise's.
         """
         from proplace.ledger.renewing import renewed
 
@@ -356,7 +340,6 @@ class Auditor:
                 one.on_rows is not None,
                 one.why,
                 dict(zip(VERDICTS, self._counts[name].tolist(), strict=True)),
-                dict(self._terms[name].tolerance),
             )
             for name, one in self.compared.items()
         )

@@ -222,12 +222,12 @@ def draft(
     e: Explanation,
     person: str,
     terms: str,
-    more: tuple[Wording | None, Mapping[str, Any] | None],
+    wording: Wording | None,
     *,
     row: int = 0,
     check: bool,
 ) -> Draft:
-    """Make a promise of an answer, in a wording and with what was asked; or say what is not proved."""
+    """Make a promise of an answer, in a wording, or say what is not proved."""
     who = f"row {e.index!r}" + (f", answer {e.rank}" if e.rank else "")
     if e.setting is None:
         raise LedgerError(f"{who}: nothing says what the answer is about; explain it again")
@@ -246,7 +246,7 @@ def draft(
     text = e.certificate.to_json()
     return Draft(
         person,
-        canonical(_facts(e, *more)),
+        canonical(_facts(e, wording)),
         _bytes(e.point),
         low,
         high,
@@ -256,15 +256,12 @@ def draft(
     )
 
 
-def _facts(
-    e: Explanation, wording: Wording | None, asked: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
     return {
         "original": _values(e.original),
         "answer": _values(e.counterfactual),
         "sentence": e.describe(wording).sentence,
         **({} if wording is None else {"wording": _wording(wording)}),
-        **({} if asked is None else {"asked": dict(asked)}),
         "index": as_json(e.index),
         "rank": e.rank,
         "status": e.status,

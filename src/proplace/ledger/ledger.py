@@ -149,7 +149,6 @@ class Ledger:
         existing: Existing = "refuse",
         replacing: Collection[int] | None = None,
         wording: Wording | None = None,
-        asked: Mapping[str, Any] | None = None,
         check: bool = True,
     ) -> Issued:
         """Promise the answers of a result to their people: all of them, or none if any is refused.
@@ -176,8 +175,6 @@ class Ledger:
             Numbers of the promises whose place new ones may take; others stay. None: all.
         wording
             What to call things in the sentence that is kept.
-        asked
-            What was asked of the answers, as JSON can hold it; kept for :meth:`Audit.renew`.
         check
             Whether to check every certificate in exact arithmetic first.
 
@@ -209,7 +206,7 @@ class Ledger:
             if reason := nothing_to_promise(e):
                 skipped.append(Skipped(e.index, reason))
             else:
-                drafts.append(draft(e, person, terms, (wording, asked), row=row, check=check))
+                drafts.append(draft(e, person, terms, wording, row=row, check=check))
         if not drafts:
             return Issued((), (), tuple(skipped))
         with self._database.write(self._actor) as writer:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import Proof
     from proplace.core.network import Array
+    from proplace.core.request import Request
     from proplace.ledger.terms import Terms
     from proplace.schema.cells import Label
 
@@ -179,6 +180,8 @@ class Recipient(NamedTuple):
         The last day.
     target
         Label of the promised class.
+    request
+        What was asked of the answer.
     facts
         Person and answer in original units, and the sentence; empty once they are erased.
     """
@@ -187,6 +190,7 @@ class Recipient(NamedTuple):
     person: str | None
     expires: str | None
     target: Label
+    request: Request
     facts: Mapping[str, Any]
 
     @property

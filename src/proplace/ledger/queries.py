@@ -181,8 +181,8 @@ def recipients(connection: sa.Connection, numbers: Sequence[int]) -> list[Recipi
         )
         for number, person, expires, terms, facts in connection.execute(query):
             known = {} if facts is None else json.loads(facts)
-            label = archive.terms(terms).label
-            found[number] = Recipient(number, person, expires, label, known)
+            about = archive.terms(terms)
+            found[number] = Recipient(number, person, expires, about.label, about.request, known)
     return [found[int(number)] for number in numbers]
 
 

@@ -269,8 +269,8 @@ def interval(promise: Promise, feature: Continuous) -> Interval:
     answer = promise.facts["answer"].get(feature.name)
     if answer is None:  # a missing cell that stays, and counts as what the model fills
         answer = feature.write_people(_point(promise)[span])[0]
-    miss = promise.terms.tolerance.get(feature.name, 0.0)
-    return _sum(answer, -miss), _sum(answer, miss)
+    less, more = promise.terms.request.misses.get(feature.name, (0.0, 0.0))
+    return _sum(answer, -less), _sum(answer, more)
 
 
 def _point(promise: Promise) -> Array:

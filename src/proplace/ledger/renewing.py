@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import datetime
 
     from proplace.core.network import Network
+    from proplace.core.request import Request
     from proplace.explain.results import Explanation, Explanations
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
@@ -113,8 +114,7 @@ class Renewal:
 
 def renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any]) -> Renewal:
     """Search new answers for the broken promises of an audit."""
-    if hasattr(explainer, "explain"):
-        _check_explains(explainer, audit.network)
+    _check_explains(explainer, audit.network)
     broken = audit.ledger.recipients(audit.broken if n is None else audit.broken[:n])
     groups: dict[tuple[Label, str | None, str, str], dict[str, list[Recipient]]] = {}
     words: dict[tuple[str, Label], tuple[str, str]] = {}
@@ -124,8 +124,8 @@ def renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any])
             known = last.get((one.person, one.target), "")
             ends = None in (known, one.expires)  # without end is later than any day
             last[one.person, one.target] = None if ends else max(known or "", one.expires or "")
-            said = (json.dumps(one.facts.get(name)) for name in ("wording", "asked"))
-            words.setdefault((one.person, one.target), tuple(said))  # type: ignore[arg-type]
+            said = json.dumps(one.facts.get("wording")), json.dumps(_keywords(one.request))
+            words.setdefault((one.person, one.target), said)
     for one in broken:
         if one.person is not None:
             who = (one.person, one.target)
@@ -134,16 +134,21 @@ def renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any])
     batches = []
     for (label, expires, _, asked), people in groups.items():
         facts = [several[0].facts for several in people.values()]
-        own = explainer if hasattr(explainer, "explain") else explainer(json.loads(asked))
-        _check_explains(own, audit.network)
         table = pd.DataFrame([one["original"] for one in facts])
-        result = own.explain(table, label, **wishes)
+        result = explainer.explain(table, label, **json.loads(asked) | wishes)
         if not result.complete:
             raise LedgerError("the search was interrupted; renew again")
         replaces = {person: [one.promise for one in all_] for person, all_ in people.items()}
         answers = tuple(one["answer"] for one in facts)
         batches.append(_Batch(result, expires, wording_of(facts[0]), replaces, answers))
     return Renewal(audit, tuple(batches))
+
+
+def _keywords(request: Request) -> dict[str, Any]:
+    """Return the keywords of ``explain`` that a promise was searched with."""
+    keywords = request.to_dict()
+    del keywords["target"]  # a model may number its classes in another order
+    return keywords
 
 
 def _check_explains(explainer: Any, net: Network) -> None:

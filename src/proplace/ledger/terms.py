@@ -18,6 +18,7 @@ from proplace.certification import canonical
 from proplace.core.errors import LedgerError, ProplaceError, TamperedError
 from proplace.core.guarantee import Member
 from proplace.core.network import Network
+from proplace.core.request import Request
 from proplace.core.shifts import Shifts
 from proplace.ledger import tables
 from proplace.ledger.chain import sha256
@@ -27,7 +28,7 @@ from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.retrain.promised import model_of
 from proplace.schema import Schema, files
-from proplace.schema.tolerances import encoded_tolerance, tolerances
+from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.writing import own
 
 if TYPE_CHECKING:
@@ -95,18 +96,20 @@ class Terms:
         Name of the model in the ledger.
     sets
         The sets of networks for which they are proved, with names and the tolerance.
-    target
-        Number of the promised class.
-    tolerance
-        By how much features may be missed, in original units.
+    request
+        What was asked of the answers.
     """
 
     digest: str
     model: Model
     model_digest: str
     sets: tuple[Member, ...]
-    target: int
-    tolerance: Mapping[str, float]
+    request: Request
+
+    @property
+    def target(self) -> int:
+        """Number of the promised class."""
+        return self.request.target
 
     @property
     def label(self) -> Label:
@@ -139,8 +142,7 @@ def terms_documents(setting: Setting, target: int, provenance: Provenance | None
     facts = {
         "model": model,
         "sets": sets,
-        "target": target,
-        "tolerance": {} if provenance is None else dict(provenance.tolerance),
+        "request": (Request(target) if provenance is None else provenance.request).to_dict(),
         "provenance": None if provenance is None else _undated(provenance),
     }
     return [*documents, Document.of("terms", facts)]
@@ -160,11 +162,10 @@ class Archive:
             facts = self._facts("terms", digest)
             model = self.model(facts["model"])
             schema = model.schema
-            asked = dict.fromkeys(schema.by_name, 0.0) | facts["tolerance"]
-            tolerance = encoded_tolerance(schema, tolerances(schema, asked))
+            request = Request.from_dict(facts["request"])
+            tolerance = encoded_tolerance(schema, request.misses)
             sets = tuple(replace(self._set(one), tolerance=tolerance) for one in facts["sets"])
-            about = (facts["target"], facts["tolerance"])
-            self._terms[digest] = Terms(digest, model, facts["model"], sets, *about)
+            self._terms[digest] = Terms(digest, model, facts["model"], sets, request)
         return self._terms[digest]
 
     def model(self, digest: str) -> Model:
@@ -228,5 +229,5 @@ def _read(load: Any, content: bytes) -> Any:
 def _undated(provenance: Provenance) -> dict[str, Any]:
     """Where answers come from; two runs that differ in the day alone have the same terms."""
     facts = provenance.to_dict()
-    del facts["date"]
+    del facts["date"], facts["request"]  # the terms hold the request
     return facts

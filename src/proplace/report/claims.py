@@ -205,7 +205,7 @@ def record(result: Explanations) -> list[Fact]:
         Fact("Distance", made.distance),
         Fact("Robust neighbours (k)", "" if made.k is None else str(made.k)),
         Fact("Region", made.region or ""),
-        Fact("Changes", made.changes),
+        Fact("Changes", made.request.description),
     ]
     return [fact for fact in facts if fact.value]
 

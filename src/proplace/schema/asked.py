@@ -74,8 +74,6 @@ def _restricted(feature: AnyFeature, request: Request) -> AnyFeature:
         if feature.name in getattr(request, direction):
             feature = _directed(feature, direction)
     if feature.name in request.immutable:
-        if isinstance(feature, Continuous):
-            return replace(feature, immutable=True, tolerance=None)
         return replace(feature, immutable=True)
     return feature
 

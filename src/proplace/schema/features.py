@@ -146,8 +146,6 @@ class Continuous(_Feature):
             )
         if self.missing is not None and not is_number(self.missing):
             raise ValueError(f"missing must be a number, not {self.missing!r}")
-        if self.tolerance and self.immutable:
-            raise ValueError("what is immutable cannot be missed; leave the tolerance out")
         if self.step is None:
             return
         if low is None or high is None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.certification import FULL, PointRobustness
+from proplace.core.guarantee import off_centre
 
 if TYPE_CHECKING:
     from proplace.certification import Attack, Budget, Evidence
@@ -200,7 +201,9 @@ class SetOracle:
         pairs = self._layers(u, hidden, c)
         boxes = self.robustness.boxes
         if boxes is not None:
-            miss = boxes.point(hidden) - u[: len(u) // 2]
+            tolerance = self.robustness.tolerance
+            assert tolerance is not None  # noqa: S101  (there are boxes)
+            miss = boxes.point(hidden) - u[: len(u) // 2] + off_centre(tolerance)
             pairs = boxes.of_network(pairs, hidden)
             return ShiftedObjective.of(self.net, pairs, c, self.offset, miss)
         low, high = attack.low, attack.high

@@ -34,6 +34,7 @@ import numpy as np
 
 from proplace.certification import InputBoxes
 from proplace.core.errors import SolverError
+from proplace.core.guarantee import off_centre
 from proplace.core.network import Network
 from proplace.core.shifts import shifted_network
 from proplace.search.bilevel.relu import interval, relu
@@ -83,11 +84,12 @@ def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
 
 def _worst_of(models: Member, target: int, point: Array, run: Run) -> Worst | None:
     """The worst model of one set: the one with the least margin by a plain forward pass."""
-    net, shifts, boxes = models.network, models.shifts, None
+    net, shifts, boxes, away = models.network, models.shifts, None, np.zeros(len(point))
     if models.tolerance is not None:
         boxes = InputBoxes(net, shifts)
         net, shifts = boxes.net, boxes.shifts
-        point = np.concatenate([point, models.tolerance])
+        away = off_centre(models.tolerance)
+        point = np.concatenate([point + away, models.tolerance.sum(axis=0) / 2.0])
     u = net.transform(point)[0]
     candidates: list[tuple[float, Network, list[Array]]] = []
     least = math.inf
@@ -110,15 +112,15 @@ def _worst_of(models: Member, target: int, point: Array, run: Run) -> Worst | No
             f"describes has {margin!r}; try another solver"
         )
     if boxes is not None:
-        network = _at_miss(boxes, network, u, hidden)
+        network = _at_miss(boxes, network, u[: len(u) // 2] - away, hidden)
     return Worst(ScenarioModel(network, models.margin), least - models.margin)
 
 
-def _at_miss(boxes: InputBoxes, larger: Network, u: Array, hidden: list[Array]) -> Network:
+def _at_miss(boxes: InputBoxes, larger: Network, point: Array, hidden: list[Array]) -> Network:
     """The network that asks a shift of ``boxes.original`` at a point beside the given one."""
     pairs = [(layer.W, layer.bias) for layer in larger.layers]
     (W, b), *rest = boxes.of_network(pairs, hidden)
-    miss = boxes.point(hidden) - u[: len(u) // 2]
+    miss = boxes.point(hidden) - point
     first = W, b + boxes.original.input_map.pull_back(W) @ miss
     return Network([first, *rest]).behind(boxes.original.input_map)
 
