@@ -379,9 +379,14 @@ class Network:
         with atomic_write(path) as file:
             self.write(file)
 
-    def write(self, file: IO[bytes]) -> None:
-        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
+    def write(self, file: IO[bytes], model: str = "") -> None:
+        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one.
+
+        ``model`` describes the model around the network, as :meth:`proplace.Model.save` writes it.
+        """
         words = {"format": np.array(NPZ_FORMAT), "precision": np.array(self._precision)}
+        if model:
+            words["model"] = np.array(model)
         arrays: dict[str, Any] = {**words, **self._all_arrays()}
         np.savez(file, **arrays)
 

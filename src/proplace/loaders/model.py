@@ -17,23 +17,27 @@ import pandas as pd
 from proplace.certification import thresholds
 from proplace.core.errors import (
     InputError,
+    ModelFileError,
     ModelMismatchError,
     ModelNotSupportedError,
+    NetworkError,
     OptionError,
+    ProplaceError,
     SchemaError,
     TargetError,
 )
+from proplace.core.files import atomic_write
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
 from proplace.core.transforms import InputMap
 from proplace.loaders.cutoffs import Cutoff, Threshold
 from proplace.loaders.origin import Origin
-from proplace.schema import Binary, Continuous, Ordinal, Schema
+from proplace.schema import Binary, Continuous, Ordinal, Schema, files
 from proplace.schema.problems import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from proplace.certification import Margin
     from proplace.core.network import Array
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
 
 
+_PARTS = ("features", "rules", "columns", "classes", "cutoff")
+_FLAGS = ("has_preprocessing", "has_column_names", "declared", "labelled", "bare")
 _SINGLE = 2.0**-22  # relative: each constant of a scaler in float32 is rounded by at most 2^-24
 
 
@@ -142,6 +148,8 @@ class Model:
 
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
+            if path.suffix.lower() == ".npz":
+                return cls._saved(path)
             return cls._whole(load_whole(path), Origin.file(path))
         if isinstance(source, Model):
             return source
@@ -181,6 +189,105 @@ class Model:
             whole.probabilities,
             origin,
             labelled=whole.classes is not None,
+        )
+
+    @classmethod
+    def _saved(cls, path: Path) -> Model:
+        from proplace.loaders._whole import whole_network  # noqa: PLC0415
+        from proplace.loaders.npz import read_parts  # noqa: PLC0415
+
+        try:
+            network, text = read_parts(path)
+        except NetworkError as error:
+            raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
+        origin = Origin.file(path)
+        if not text:
+            return cls._whole(whole_network(network), origin)
+        try:
+            facts = json.loads(text)
+        except (ValueError, RecursionError):
+            raise _damaged(origin) from None
+        return cls.from_dict(network, facts, origin)
+
+    # -- saved ---------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one ``.npz`` file: network, preprocessing, columns, labels, schema.
+
+        Nothing is pickled. The file appears whole or not at all. :meth:`of` and the command line read it
+        back. The original model is not in it, so answers of the copy are checked with its network alone.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> model = Model.of(Network([([[1.0]], [0.0])])).with_classes(["refused", "approved"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(Path(folder) / "model.npz")
+        ...     Model.load(Path(folder) / "model.npz")
+        Model(Network(1-1), 1 features, classes 'refused', 'approved')
+        """
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise ModelFileError(f"{path.name}: the name must end in .npz", name=path.name)
+        with atomic_write(path) as file:
+            self.network.write(file, json.dumps(self.to_dict(), allow_nan=False))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Read a model file; the same as :meth:`of` with a path."""
+        return cls.of(Path(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the network and the origin as they can be written as JSON."""
+        return {
+            "features": [files.plain(feature) for feature in self.schema.features],
+            "rules": [files.plain(rule) for rule in self.schema.rules],
+            "columns": list(self._columns),
+            "classes": list(self.classes),
+            "cutoff": None if self.threshold is None else list(self.threshold),
+            **{name: getattr(self, name) for name in _FLAGS},
+        }
+
+    @classmethod
+    def from_dict(cls, network: Network, facts: Mapping[str, Any], origin: Origin) -> Model:
+        """Put a network and the facts of :meth:`to_dict` together."""
+        if not isinstance(facts, dict) or set(facts) != {
+            "features",
+            "rules",
+            "columns",
+            "classes",
+            "cutoff",
+            *_FLAGS,
+        }:
+            raise _damaged(origin)
+        flags = {name: facts[name] for name in _FLAGS}
+        columns, classes, cutoff = facts["columns"], facts["classes"], facts["cutoff"]
+        try:
+            schema = Schema(facts["features"], rules=facts["rules"])
+            threshold = None
+            if cutoff is not None:
+                number, p = cutoff
+                threshold = Threshold.of({classes[number]: p}, tuple(classes))
+            fits = (
+                schema.width == network.inputs
+                and all(isinstance(name, str) for name in columns)
+                and set(schema.by_name) <= set(columns)
+                and all(isinstance(label, (str, int, float)) for label in classes)
+                and len(set(classes)) == len(classes) == network.classes
+                and all(isinstance(flag, bool) for flag in flags.values())
+            )
+        except (ProplaceError, TypeError, ValueError, LookupError) as error:
+            raise _damaged(origin) from error
+        if not fits:
+            raise _damaged(origin)
+        return cls(
+            network,
+            schema,
+            tuple(classes),
+            _columns=tuple(columns),
+            origin=origin,
+            threshold=threshold,
+            **flags,
         )
 
     def __repr__(self) -> str:
@@ -582,6 +689,13 @@ class Model:
             _probabilities=_behind(change, self._probabilities),
             has_column_names=True,
         )
+
+
+def _damaged(origin: Origin) -> ModelFileError:
+    return ModelFileError(
+        f"{origin.name}: the description of the model is damaged; save the model again with Model.save",
+        name=origin.name,
+    )
 
 
 def _behind(

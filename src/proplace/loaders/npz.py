@@ -1,4 +1,4 @@
-"""Networks from ``.npz`` files, written by :meth:`proplace.Network.save`.
+"""Networks and models from ``.npz`` files, which ``save`` of either writes.
 
 The header of each array (type and shape) is checked against the bytes of the file.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Values = npt.NDArray[Any]
 
-_TEXTS = ("format", "precision")
+_TEXTS = ("format", "precision", "model")
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -33,7 +33,12 @@ _HEADERS = {
 
 
 def read_npz(path: Path) -> Network:
-    """Read a network written by :meth:`Network.save`, without pickle."""
+    """Read the network of a file, without pickle."""
+    return read_parts(path)[0]
+
+
+def read_parts(path: Path) -> tuple[Network, str]:
+    """Read the network of a file and the description of the model around it; empty without one."""
     arrays = arrays_of(path)
     if str(arrays.get("format")) != NPZ_FORMAT:
         raise ModelFileError(
@@ -52,7 +57,8 @@ def read_npz(path: Path) -> Network:
             name=path.name,
         )
     precision = cast("Precision", str(arrays.get("precision", "float64")))
-    return Network(pairs, **parts, precision=precision, folds=folds)
+    network = Network(pairs, **parts, precision=precision, folds=folds)
+    return network, str(arrays.get("model", ""))
 
 
 def _folds(path: Path, arrays: dict[str, Values], layers: int) -> list[Fold | None]:
