@@ -49,7 +49,7 @@ _GAP = 1e-12  # loss between chord and ReLU below which a split gains nothing
 
 @dataclass(frozen=True, eq=False)
 class FirstBounds:
-    """What one backward pass and one attack prove of each row's least value.
+    """Bounds on the least value of each row, by one backward pass and one attack.
 
     ``hidden`` holds the activations of the concrete shift that reaches ``upper``.
     """
@@ -72,7 +72,7 @@ class FirstBounds:
 
 @dataclass(frozen=True, eq=False)
 class OpenLeaves:
-    """What is left of a row's tree: the splits of its open leaves, and a bound on the closed ones."""
+    """The rest of a row's tree: the splits of its open leaves, and a bound on the closed ones."""
 
     splits: tuple[tuple[Splits, ...], ...]
     closed: float
@@ -199,7 +199,7 @@ def decide(
 
 
 class _Ascent(NamedTuple):
-    """What ascent gives for each of some nodes.
+    """Result of the ascent for a batch of nodes.
 
     ``value`` is the best bound, ``pick`` the neuron to split next (flat over the inner layers, -1 when
     no open upper side has a gap), ``nodes`` the nodes with the multipliers of the best bound.

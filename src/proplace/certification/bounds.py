@@ -116,12 +116,12 @@ class PreactivationRange:
 
     @cached_property
     def open_upper(self) -> Mask:
-        """Where the sign of U is open."""
+        """True for neurons whose U may have either sign."""
         return (self.U_min < 0.0) & (self.U_max > 0.0)
 
     @cached_property
     def open_lower(self) -> Mask:
-        """Where the sign of L is open, so that the slope of the lower side may be chosen."""
+        """True for neurons whose L may have either sign; the slope of their lower side is free."""
         return (self.L_min < 0.0) & (self.L_max > 0.0)
 
     @cached_property
@@ -197,7 +197,7 @@ class ActivationBounds:
 
 @dataclass(frozen=True)
 class BackwardPass:
-    """What one backward pass gives for a batch.
+    """Result of one backward pass for a batch.
 
     ``value`` is the lower bound; ``sides`` the coefficient of each inner activation (its sign says
     which side of the ReLU was used); ``corner`` the minimising corner of the box of h_1.
@@ -241,7 +241,7 @@ class Abstraction:
 
     @cached_property
     def roundoff(self) -> Roundoff:
-        """How far rounding can take the bounds."""
+        """Bound on the rounding error of the bounds."""
         return Roundoff(self.net, self.shifts)
 
     def objective(self, c: Array) -> Objective:

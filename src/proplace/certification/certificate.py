@@ -123,7 +123,7 @@ class Certificate(Document):
 
     @property
     def verdict(self) -> Literal["robust", "not robust"]:
-        """What is claimed."""
+        """The claim: ``"robust"`` or ``"not robust"``."""
         verdict: Literal["robust", "not robust"] = self.facts["verdict"]
         return verdict
 
@@ -186,7 +186,7 @@ def parameters(net: Network) -> checker.Parameters:
 
 
 def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
-    """Whether all networks of a box are among those that a statement about ``net`` speaks of."""
+    """Test if the networks of a statement about ``net`` include all networks of a box."""
     if proved.shifts is not None:
         return proved.shifts == shifts.digest
     # Radii of a certificate are about the parameters of the file, with batch norm folded in or not.
@@ -348,7 +348,7 @@ class FixedPrediction(Document):
 
     @property
     def verdict(self) -> Literal["fixed"]:
-        """What is claimed."""
+        """The claim: every network gives every possible input another class."""
         return "fixed"
 
     @classmethod
@@ -467,7 +467,7 @@ class CertificateBundle(Document):
 
     @property
     def verdict(self) -> Literal["robust", "not robust"]:
-        """What is claimed of all sets together."""
+        """The claim about all sets together."""
         good = all(one.verdict == "robust" for one in self.certificates)
         return "robust" if good else "not robust"
 

@@ -112,7 +112,7 @@ class Shifts(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a certificate says; every number is the double that the proof is about.
+    """Statement of a certificate; every number is the double that the proof is about.
 
     It speaks of the networks within ``delta``, or of those of the box whose digest is ``shifts``
     (``delta`` is empty then); ``inside`` says whether the network itself is one of them. ``network`` is
@@ -162,7 +162,7 @@ class Statement(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a certificate must prove to be of use; None: anything.
+    """Statement that a certificate must prove; None for anything.
 
     ``delta`` is proved of a box that holds all networks within it, ``shifts`` of the box of that digest,
     ``low`` and ``high`` of a box of inputs that reaches down and up to them.
@@ -178,7 +178,7 @@ class Demand(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether the certificate proves its claim; ``reason`` says what was proved or what failed.
+    """Result of a check; ``reason`` gives the proved statement or the failure.
 
     ``statement`` is what was proved, also where that is less than was demanded; None if nothing was,
     or if a bundle was checked: then ``parts`` are the verdicts about its certificates, up to the first
@@ -344,7 +344,7 @@ def _box(name: Any, network: Parameters, shifts: Shifts | None) -> Shifts:
 
 
 def _holds(box: Shifts, network: Parameters, delta: float) -> bool:
-    """Whether all networks within ``delta`` of the network lie in the box, exactly."""
+    """Test exactly if all networks within ``delta`` of the network lie in the box."""
     if not 0.0 <= delta < math.inf:
         return False
     ends, d = zip(_flat(box.low), _flat(network), _flat(box.high), strict=True), Fraction(delta)
@@ -720,7 +720,7 @@ class _Claim:
 
 
 class _Space(NamedTuple):
-    """What is left of a space: ends of all columns, and the choices that are left of each block."""
+    """Rest of a space: ends of all columns, and the open choices of each block."""
 
     low: list[float]
     high: list[float]

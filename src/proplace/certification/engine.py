@@ -45,7 +45,7 @@ class LeastValues:
 
 @dataclass(frozen=True, eq=False)
 class ProofTrace:
-    """What proves the bounds of a batch of rows.
+    """The proof of the bounds of a batch of rows.
 
     Attributes
     ----------

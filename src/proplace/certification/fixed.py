@@ -83,11 +83,11 @@ class Space:
 
     @property
     def mixed(self) -> bool:
-        """Whether the hull holds more than the space: a choice is still open."""
+        """True if a choice is open, so that the hull is larger than the space."""
         return any(len(choice.values) > 1 for choice in self.choices)
 
     def widest(self, influence: Array) -> tuple[int, float] | None:
-        """Where to cut: a column and a value, or the number of a choice (as -1 - number) and a count.
+        """Choose a cut: a column and a value, or the number of a choice (as -1 - number) and a count.
 
         None for a single point.
         """
@@ -245,7 +245,7 @@ class Refusal:
         return net, Shifts.of(net, list(self.shifts.radii)), 0
 
     def _influence(self) -> Array:
-        """How much each column can move a logit, roughly: products of the sizes of all weights."""
+        """Estimate the effect of each column on a logit by products of the sizes of all weights."""
         reach = np.ones(self.net.outputs)
         for box in reversed(self.shifts.layers):
             reach = reach @ box.size[0]

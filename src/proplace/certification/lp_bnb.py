@@ -152,7 +152,7 @@ class _Tree:
         return tuple(self.program.dual_bounds.leaf(node, threshold) for node in nodes)
 
     def _suffice(self, threshold: float | None) -> bool:
-        """Whether the bounds lie on one side of the threshold, or meet."""
+        """Test if the bounds lie on one side of the threshold, or meet."""
         lower, upper = self.lower(), self.incumbent.value
         if threshold is not None and (lower >= threshold or upper < threshold):
             return True

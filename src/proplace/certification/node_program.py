@@ -52,7 +52,7 @@ _DOUBLINGS = 100  # of a ray, until it proves a threshold
 
 
 class NodeDuals(NamedTuple):
-    """What the bound of a node rests on: the solver's duals, or its dual ray if the node is empty.
+    """The proof of a node's bound: the solver's duals, or its dual ray if the node is empty.
 
     Without duals (the solver gave no answer) it rests on the slopes to start from.
     """
@@ -185,7 +185,7 @@ _VIOLATED = 1e-10  # by this much, in its unit, an activation must exceed max(0,
 
 
 class NodeBound(NamedTuple):
-    """What the program of a node says.
+    """Result of the program of a node.
 
     Attributes
     ----------

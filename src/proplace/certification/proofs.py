@@ -38,7 +38,7 @@ _DIGITS = (4, 8, None)  # of multipliers: as few as prove the threshold; None is
 
 @dataclass(frozen=True, eq=False)
 class Claims:
-    """What certificates are about: rows, a target class, and the margin that each row must keep.
+    """Subject of certificates: rows, a target class, and the required margin of each row.
 
     ``box`` holds the ends of a box around each row, where that is to be kept at every point of it;
     ``larger`` then is the network that takes such boxes, of which a trace speaks.
@@ -132,7 +132,7 @@ class Decided:
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """What the proofs of robust rows are made of.
+    """Multipliers of the proofs of robust rows.
 
     Attributes
     ----------
@@ -411,7 +411,7 @@ def _shift(claims: Claims, trace: ProofTrace, row: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a test of one point has found: bounds on its worst margin over Delta, and their proof.
+    """Result of the test of one point: bounds on its worst margin over Delta, and their proof.
 
     ``box`` holds the ends of a box around the point, where the bounds are those over all points of it;
     the trace then is that of the larger network of :class:`InputBoxes`.

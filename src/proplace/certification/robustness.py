@@ -247,7 +247,7 @@ class _Verdicts:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked of every row of a table, or of every point of a box around it.
+    """The question about every row of a table, or about every point of a box around it.
 
     ``abstraction`` is that of the network, or of the larger one that takes boxes; ``budget`` limits
     the work for each row.
@@ -272,9 +272,9 @@ class _Question:
         return least_values(self.abstraction, rows, self.objectives)
 
     def decided(self, claims: Claims) -> _Verdicts:
-        """Where the bounds clear the threshold by more than rounding can have done, they decide.
+        """Return the verdicts of the rows.
 
-        Elsewhere a proof does.
+        Bounds that clear the threshold by more than rounding decide a row; a proof decides the others.
         """
         threshold, front = claims.threshold, self.abstraction.net.input_map
         rows = Rows(claims.seen, threshold, self.deadline, self.budget)
@@ -489,7 +489,7 @@ def _bounds(abstraction: Abstraction, objectives: Array, low: Array, high: Array
 
 
 def _radius(net: Network, low: Array, high: Array, size: Array) -> Array:
-    """How far what the first layer sees can be from the middle of each box; rounded up."""
+    """Compute the radius of each box in the inputs of the first layer, rounded up."""
     front = net.input_map
     reach = (high - low) / 2.0
     if front.scale is not None:

@@ -133,7 +133,7 @@ class NotInLedgerError(LedgerError, LookupError):
 
 
 class TamperedError(LedgerError):
-    """What is in a ledger is not what was written."""
+    """The content of a ledger was changed after it was written."""
 
 
 def require(package: str, extra: str, purpose: str) -> ModuleType:

@@ -85,7 +85,7 @@ class Member:
 
     @property
     def smaller(self) -> str:
-        """What to do where too little is robust."""
+        """The advice if too few rows are robust."""
         if self.shifts.trained_radii is None:
             return "take a smaller box (shifts.scaled(0.5))"
         return "lower delta"
@@ -100,9 +100,9 @@ class Member:
 
     @cached_property
     def contains_network(self) -> bool:
-        """Whether the network lies in the box."""
+        """True if the network lies in the box."""
         return self.shifts.contains(self.network)
 
     def rejects(self, x: Array, target: int) -> bool:
-        """Whether the network itself, where it is one of the box, does not give a row the class."""
+        """Return True if the network lies in the box and gives the row another class."""
         return self.contains_network and int(self.network.predict(x)[0]) != target

@@ -92,7 +92,7 @@ class LayerBox:
 
     @cached_property
     def radius(self) -> tuple[Array | float, Array | float]:
-        """How far weights and biases can be from the middle, up to rounding; one number if all alike."""
+        """Largest distance of weights and of biases from the middle, up to rounding."""
         if self.radii is not None:
             return self.radii
         return (self.high.W - self.low.W) / 2.0, (self.high.bias - self.low.bias) / 2.0
@@ -168,7 +168,7 @@ class LayerBox:
         return Layer(W, None if b is None else _within(self.centre.bias, b, bias))
 
     def contains(self, layer: Layer) -> bool:
-        """Whether every parameter of a layer of this shape lies in its interval, exactly."""
+        """Test exactly if every parameter of a layer of this shape lies in its interval."""
         if self.centre is None or self.radii is None:
             return bool(
                 ((self.low.W <= layer.W) & (layer.W <= self.high.W)).all()
@@ -199,7 +199,7 @@ def sum_up(a: Array, r: Array | float) -> Array:
 
 
 def _beyond(values: Array, moved: Array, radius: float) -> Mask:
-    """Which of ``moved`` are farther than ``radius`` from ``values``, as real numbers.
+    """Test which of ``moved`` are farther than ``radius`` from ``values``, as real numbers.
 
     The exact difference of two floats is ``d + e``, with d the rounded difference and e its error, so
     the comparison is exact.

@@ -151,12 +151,12 @@ class Network:
 
     @property
     def folds(self) -> tuple[Fold | None, ...]:
-        """What was folded into each layer; None for a layer whose parameters are the trained ones."""
+        """The batch norm folded into each layer; None for a layer as it was trained."""
         return self._folds
 
     @property
     def folded(self) -> bool:
-        """Whether parameters are not the trained ones, because a batch norm was folded into them."""
+        """True if a batch norm was folded into a layer, so that parameters are not the trained ones."""
         return any(fold is not None for fold in self._folds)
 
     @property
@@ -259,7 +259,7 @@ class Network:
         return cast("Array", shifted / shifted.sum(axis=1, keepdims=True))
 
     def margin(self, X: npt.ArrayLike, target: int = 1) -> Array:
-        """How far each row is inside class ``target``; the class is reached iff this is >= 0.
+        """Compute the margin of each row for class ``target``, which is reached iff it is >= 0.
 
         One logit: the logit itself for target 1, its negative for target 0. Several logits:
         the target's logit minus the largest other logit.

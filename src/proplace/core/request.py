@@ -1,4 +1,4 @@
-"""What a caller wants of the counterfactuals of one call."""
+"""The request: properties that a caller wants of the counterfactuals of one call."""
 
 from __future__ import annotations
 

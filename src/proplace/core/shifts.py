@@ -246,7 +246,7 @@ class Shifts:
 
     @property
     def about(self) -> str:
-        """Where the box comes from, in a few words."""
+        """Origin of the box in a few words."""
         return self._about
 
     @property
@@ -308,7 +308,7 @@ class Shifts:
 
     @property
     def frozen(self) -> bool:
-        """Whether no parameter moves."""
+        """True if no parameter moves."""
         return all(np.max(part, initial=0.0) == 0.0 for box in self._boxes for part in box.radius)
 
     @cached_property
@@ -346,7 +346,7 @@ class Shifts:
     # -- sets --------------------------------------------------------------------------------
 
     def contains(self, net: Network) -> bool:
-        """Whether every parameter of a network lies in its interval, exactly.
+        """Test exactly if every parameter of a network lies in its interval.
 
         A network of another shape, or behind another input map, does not.
         """
@@ -487,7 +487,7 @@ class Shifts:
         return Shifts._of_boxes(boxes, self._input_map, self._about, encoding=self._encoding)
 
     def _radii_around(self, net: Network) -> bool:
-        """Whether radii, if the box has some, are around what this network was trained to."""
+        """Test if the box has no radii, or radii around the trained parameters of this network."""
         if self._trained is not None:
             return self._trained.net == net
         layers = zip(self._boxes, net.layers, net.folds, strict=True)
@@ -511,7 +511,7 @@ class Shifts:
 
 @dataclass(frozen=True, eq=False)
 class _Trained:
-    """What a box was made of: a network with batch norm folded in, and radii of what was trained."""
+    """Origin of a box: a network with batch norm folded in, and the radii of its trained parameters."""
 
     net: Network
     radii: tuple[tuple[float, float], ...]
@@ -620,7 +620,7 @@ def _pairs(net: Network, delta: object) -> list[tuple[Radius, Radius]]:
 
 
 def _biased(net: Network) -> list[bool]:
-    """Which layers were trained with a bias."""
+    """Find the layers that were trained with a bias."""
     layers = zip(net.layers, net.folds, strict=True)
     return [layer.b is not None if f is None else bool(f.bias.any()) for layer, f in layers]
 
@@ -752,7 +752,7 @@ def by_layer(shifts: Shifts, net: Network | None = None) -> list[LayerFigures]:
 
 
 def counts(shifts: Shifts) -> tuple[int, int]:
-    """How many parameters move, and how many there are."""
+    """Count the parameters that move, and all parameters."""
     layers = by_layer(shifts)
     return sum(layer.moving for layer in layers), sum(layer.parameters for layer in layers)
 

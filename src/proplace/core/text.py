@@ -47,7 +47,7 @@ def visible(text: str) -> str:
 
 
 def has_unseen(text: str) -> bool:
-    """Whether :func:`visible` would spell something out."""
+    """Test if :func:`visible` would spell a character out."""
     return UNSEEN.search(text) is not None
 
 

@@ -110,7 +110,7 @@ class InputMap:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """How far the parameters of a layer move when the trained ones do: factors, none negative.
+    """Factors, none negative, from moves of trained parameters to moves of folded ones.
 
     Attributes
     ----------
@@ -161,12 +161,12 @@ class Fold:
         return Fold(self.rows[chosen], self.columns, self.shift, self.bias[chosen])
 
     def changes(self, *, biased: bool) -> bool:
-        """Whether parameters move otherwise than those of a layer as it is trained."""
+        """Test if folded parameters move differently from those of a layer as it is trained."""
         scaled = (self.rows != 1.0).any() or (self.columns != 1.0).any() or self.shift.any()
         return bool(scaled or (biased and (self.bias != 1.0).any()))
 
     def radii(self, weight: npt.ArrayLike, bias: npt.ArrayLike) -> tuple[Array, Array]:
-        """How far weights and biases move when the trained ones move by these radii, rounded up."""
+        """Return the radii of weights and biases for radii of the trained ones, rounded up."""
         D = np.asarray(weight, dtype=np.float64)
         W = _times(_times(self.rows[:, None], self.columns), D)
         carried = np.broadcast_to(

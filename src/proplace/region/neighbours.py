@@ -106,7 +106,7 @@ class RobustRows:
         self._tree = KDTree(self.robust * self.distance.weights)
 
     def test(self, rows: Array, deadline: float = math.inf, *, progress: bool = False) -> Mask:
-        """Which rows are robust at the margin of the search, as far as is known by the deadline.
+        """Test which rows are robust at the margin of the search, until the deadline.
 
         The sets that take the least work come first, and only rows that pass go on to the next.
         """
@@ -124,7 +124,7 @@ class RobustRows:
         *,
         progress: bool = False,
     ) -> Iterator[Mask]:
-        """Which rows are robust for the first set, for the first two, and so on."""
+        """Test which rows are robust for the first set, for the first two, and so on."""
         good = np.ones(len(rows), dtype=bool)
         for models in sets:
             left = np.flatnonzero(good)
@@ -255,7 +255,7 @@ def time_left(deadline: float) -> float | None:
 
 
 def unrestricted(schema: Schema) -> bool:
-    """Whether no rule or bound depends on the person."""
+    """True if no rule and no bound depends on the person."""
     return not schema.rules and not any(
         feature.immutable
         or getattr(feature, "direction", None)

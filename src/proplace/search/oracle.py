@@ -144,7 +144,7 @@ class Oracle:
         return Verdict(True)
 
     def evidence(self, point: Array) -> tuple[Evidence, ...]:
-        """What the tests have proved of a point, for each set; empty if it is not known of all."""
+        """Return the evidence about a point, one for each set; empty if it is missing for a set."""
         found = [part.evidence(point) for part in self.parts]
         known = tuple(each for each in found if each is not None)
         return known if len(known) == len(found) else ()
@@ -192,7 +192,7 @@ class SetOracle:
         return Verdict(True)
 
     def evidence(self, point: Array) -> Evidence | None:
-        """What the test has proved of a point, if no other point has passed it since."""
+        """Return the evidence about a point if it was the last that passed."""
         passed = self._passed
         return passed if passed is not None and np.array_equal(passed.point, point) else None
 

@@ -1,4 +1,4 @@
-"""What a search is asked: the nearest robust point of a convex piece of the plausible region.
+"""The problem of a search: the nearest robust point of a convex piece of the plausible region.
 
 Wanted is the point with the least distance from the input x whose worst margin over Delta is at least
 ``margin``; searches ask for ``margin + slack`` inside (sigma > t of the paper's convergence proof), so
@@ -61,7 +61,7 @@ class SearchProblem:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a search found.
+    """Result of a search.
 
     Attributes
     ----------

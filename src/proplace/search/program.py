@@ -104,13 +104,13 @@ class Polytope:
         return np.clip(point, self.piece.lower, self.piece.upper)
 
     def keeps_rules(self, points: Array) -> npt.NDArray[np.bool_]:
-        """Which points respect the linear rules."""
+        """Test which points respect the linear rules."""
         rows = points @ self.piece.A.T
         low, high = self.piece.row_lower - TOLERANCE, self.piece.row_upper + TOLERANCE
         return cast("npt.NDArray[np.bool_]", ((rows >= low) & (rows <= high)).all(axis=-1))
 
     def within(self, distance: float, points: Sequence[Array]) -> Polytope:
-        """What is nearer than ``distance``, as far as supporting cuts of the distance at points tell.
+        """Return the part of the region nearer than ``distance``, by supporting cuts at points.
 
         Bounds of :meth:`least` then hold on the half-spaces ``slope . x' <= side`` only.
         """
@@ -129,7 +129,7 @@ class Polytope:
 
     @property
     def empty(self) -> bool:
-        """Whether a cut leaves nothing."""
+        """True if a cut leaves nothing."""
         return any((cut.reach > cut.limit).all() for cut in self.halfspaces)
 
     def box_contribution(self, C: Array) -> Array:

@@ -36,7 +36,7 @@ Bounds = list[tuple["Array", "Array"]]
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    r"""What is known of the neurons of a shifted network, layer by layer.
+    r"""Bounds of the neurons of a shifted network, layer by layer.
 
     ``bounds`` of the pre-activations; ``tops``, the values of :math:`\bar v` at the corners of the
     simplex; ``conditional``, which signs are known from the limits alone. These hold only for points
@@ -142,7 +142,7 @@ def needs_of(shifted: ShiftedObjective, ranges: Ranges) -> list[tuple[Mask, Mask
 
 
 def weights_of(shifted: ShiftedObjective, bounds: Bounds) -> list[Array]:
-    """How much the objective can move with each activation, at most."""
+    """Bound the effect of each activation on the objective."""
     weights = [np.abs(shifted.a)]
     for layer in range(len(shifted.layers) - 1, 0, -1):
         W, alive = shifted.layers[layer][0], bounds[layer][1] > 0.0

@@ -372,11 +372,11 @@ class Relaxation(Program):
             violation[number] = 0.0
 
     def leans_up(self, number: int, solution: LpPoint) -> bool:
-        """Whether a neuron's pre-activation is positive at a solution."""
+        """Test if a neuron's pre-activation is positive at a solution."""
         return bool(solution.variables[self._v[number]] > solution.variables[self._s[number]])
 
     def violations(self, solution: LpPoint) -> Array:
-        """How far each decidable neuron lies above the ReLU, weighted by what it can do."""
+        """Compute how far each undecided neuron lies above the ReLU, weighted by its effect."""
         parts = np.minimum(solution.variables[self._v], solution.variables[self._s])
         result: Array = parts * self._weight
         return result

@@ -158,7 +158,7 @@ class Subproblem:
 
     @property
     def many_open(self) -> bool:
-        """Whether so many neurons are open that work which shrinks the tree is worth it."""
+        """True if enough neurons are open to justify bound tightening."""
         return self.relaxation.undecided >= FEW_OPEN
 
     def explore(self) -> list[Child]:

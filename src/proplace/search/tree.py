@@ -112,7 +112,7 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> tup
 
 
 def _outcome(state: SearchState, lower: float, *, timed_out: bool = False) -> Outcome:
-    """What was found, given a lower bound on what the tree has left."""
+    """Return the outcome for a lower bound on the rest of the tree."""
     # Pruned nodes reach ``prune_at``, and no more is proved of them.
     lower = min(lower, state.unresolved_bound, state.prune_at)
     counts = state.nodes, state.counts.programs, state.rounds

@@ -42,7 +42,7 @@ _DUAL, _PRIMAL = 1, 4
 
 @dataclass(frozen=True)
 class Strategy:
-    """How HiGHS is asked: options of every run, and those of further tries from scratch."""
+    """Options of HiGHS for every run, and for further tries from scratch."""
 
     options: Mapping[str, str | float]
     retries: tuple[Mapping[str, str | float], ...]

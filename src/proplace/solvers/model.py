@@ -143,7 +143,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What a solver found.
+    """Result of a solver.
 
     Attributes
     ----------

@@ -150,7 +150,7 @@ class Run:
         return solution
 
     def outcome(self, point: Array | None, distance: float, lower: float, status: str) -> Outcome:
-        """What was found, with the counts."""
+        """Return the outcome with its counts."""
         return Outcome(
             point,
             distance,
