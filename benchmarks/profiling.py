@@ -34,7 +34,7 @@ STAGES = {
     "exact tests": ("search/oracle",),
     "writing": ("search/rounding", "explain/writing", "search/writing", "region/writing"),
     "tree": ("search/tree", "search/subproblem", "search/branching", "search/pieces"),
-    "certificate": ("explain/proving", "certification/certificates", "explain/holds"),
+    "certificate": ("explain/prove", "certification/certificates"),
     "around": ("explain/", "tables/", "loaders/"),
 }
 REST = "other"

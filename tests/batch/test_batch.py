@@ -89,7 +89,8 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
         "target",
         "delta",
     ]
-    facts += ["changes", "sentence", "certificate", "imputed", "holds", "checked_with_original"]
+    facts += ["changes", "sentence", "certificate", "imputed", "guaranteed_ranges"]
+    facts += ["checked_with_original"]
     before = ["original_status", "original_x", "original_mixed"]
     assert list(found.columns) == ["row", "reason", "status", "x", "mixed", *facts, *before]
     assert found["row"].tolist() == [e.index for e in expected]
@@ -160,7 +161,6 @@ OF_THE_EXPLAINER = {
     "required_models": [pp.Network([(np.ones((1, 5)), [5.0])])],
     "k": 4,
     "weights": {"x": 2.0},
-    "holds": True,
     "region": "box",
     "margin": 1e-3,
     "search": "bilevel",

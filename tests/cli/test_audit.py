@@ -135,7 +135,7 @@ def test_new_answers_bear_what_the_old_ones_bore(folder):
             explainer.explain(refused, "yes", **wishes), ids=[f"p{n}" for n in refused.index]
         )
     words = ["--renew", "--train", folder / "later.csv", "--drop", "label", "--delta", "0.01"]
-    words += ["--k", "5", "--holds", "--issue"]
+    words += ["--k", "5", "--issue"]
     good("audit", "--ledger", folder / "wide.db", "--model", folder / "new.onnx", *words)
     with pp.Ledger(folder / "wide.db") as ledger:
         new = [n for n in ledger.promises(state="open").index
@@ -144,7 +144,7 @@ def test_new_answers_bear_what_the_old_ones_bore(folder):
         for number in new:
             promise = ledger.promise(number)
             assert promise.terms.request == explainer.request("yes", **wishes)
-            assert promise.explanation.holds
+            assert promise.explanation.guaranteed_ranges
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import proplace as pp
 from commands import good, run
-from proplace.batch.checking import not_held, too_narrow
+from proplace.batch.checking import not_covered, too_narrow
 from proplace.batch.reading import ResultsFolder
 from proplace.core.errors import OptionError, OutputError
 from support.errors import failed
@@ -59,7 +59,7 @@ def test_whoever_checks_may_demand_more(loans, results):
         ("wide", ["income=0.26"], False),
         ("wide", ["income=0.25", "age=1"], False),
         ("wide", ["income=0.25:0"], True),
-        ("wide", ["income=0:0.26"], False),
+        ("wide", ["income=0.26:0"], False),
         ("exact", ["income=0.2"], False),
         ("exact", ["income=0"], True),
     ):
@@ -136,22 +136,22 @@ def test_one_certificate_of_a_network(tmp_path):
 
 def test_what_holds_is_written_read_and_checked(loans, tmp_path):
     out, model = tmp_path / "results", loans.folder / "model.onnx"
-    words = [*loans.options(out=out), "--certificates", "--holds", "--tolerance", "income=0.25"]
+    words = [*loans.options(out=out), "--certificates", "--tolerance", "income=0.25"]
     good("explain", *words)
     answers = pp.read_results(out)
-    assert all("income" in e.holds for e in answers)
-    wide = [e for e in answers if e.holds["income"][1] == 10.0]
+    assert all("income" in e.guaranteed_ranges for e in answers)
+    wide = [e for e in answers if e.guaranteed_ranges["income"][1] == 10.0]
     assert wide
     good("check", out, "--model", model)
     opened = ResultsFolder.open(out)
     line = next(opened.lines())
     proved = opened.certificate(line).check(loans.net).statement
     e = line.explanation
-    assert not not_held(proved, loans.schema, e.holds)
-    more = {**e.holds, "age": (18.0, 90.0)}
-    assert not_held(proved, loans.schema, more)
-    low, high = e.holds["income"]
+    assert not not_covered(proved, loans.schema, e.guaranteed_ranges)
+    more = {**e.guaranteed_ranges, "age": (18.0, 90.0)}
+    assert not_covered(proved, loans.schema, more)
+    low, high = e.guaranteed_ranges["income"]
     for interval in ((low - 0.01, high), (low, high + 0.01)):
-        assert not_held(proved, loans.schema, {"income": interval})
-    (answer,) = good("explain", *loans.options(row=0), "--holds", "--json").json
-    assert answer["holds"] == {n: list(ends) for n, ends in answer["holds"].items()}
+        assert not_covered(proved, loans.schema, {"income": interval})
+    (answer,) = good("explain", *loans.options(row=0), "--json").json
+    assert answer["guaranteed_ranges"]["income"][1] == 10.0

@@ -146,7 +146,7 @@ def explanation(delta=0.02, **more):
     after = pd.Series({"income": 52_000, "debt": 31, "home": 0}, dtype=object)
     setting = Setting(NET, pp.Shifts.of(NET, delta), SCHEMA, L1(np.ones(3)))
     e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, margin=0.01, setting=setting)
-    return replace(e, holds=HOLDS, **more)
+    return replace(e, guaranteed_ranges=HOLDS, **more)
 
 
 def test_a_sentence_with_proved_words_reads_aloud():
@@ -156,7 +156,7 @@ def test_a_sentence_with_proved_words_reads_aloud():
         "every network whose weights and biases each differ by at most 0.02 from the model in use, "
         "and for all of these values at once up to the ends of their ranges."
     )
-    closed = replace(explanation(), holds={"debt": (29, 33)}).describe(LOAN)
+    closed = replace(explanation(), guaranteed_ranges={"debt": (29, 33)}).describe(LOAN)
     assert closed.sentence.endswith("from the model in use, and for all of these values at once.")
     assert [c.goal for c in closed.claims] == [
         "52,000 dollars",

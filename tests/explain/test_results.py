@@ -166,7 +166,7 @@ def test_explanations_as_a_sequence():
         *world.frame.columns,
         *("status", "distance", "bound", "gap", "in_region", "timed_out"),
         *("margin", "plausibility", "nearest_row", "rank", "reason"),
-        *("target", "delta", "changes", "sentence", "certificate", "imputed", "holds"),
+        *("target", "delta", "changes", "sentence", "certificate", "imputed", "guaranteed_ranges"),
         "checked_with_original",
         *(f"original_{name}" for name in world.frame.columns),
     ]

@@ -170,15 +170,15 @@ def test_people_who_have_the_class_are_asked_of_the_model_too():
 def test_withheld_counterfactual_keeps_no_claim():
     pipe = fitted(StandardScaler())
     refused = TABLE[pipe.predict(TABLE) == "no"][:4]
-    explainer = pp.Proplace(pipe, 0.003, k=5, holds=True).fit(TABLE)
+    explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
     before = explainer.explain(refused, "yes")
-    assert any(e.holds for e in before)
+    assert any(e.guaranteed_ranges for e in before)
     assert not any(np.isnan(e.plausibility) for e in before)
     pipe[-1].intercepts_[-1] -= 100.0
     for e in explainer.explain(refused, "yes"):
         assert e.status == "model_mismatch"
         assert (e.point, e.counterfactual, e.certificate) == (None, None, None)
-        assert dict(e.holds) == {}
+        assert dict(e.guaranteed_ranges) == {}
         assert np.isnan([e.distance, e.margin, e.plausibility]).all()
         assert e.nearest_row is None
 

@@ -115,7 +115,7 @@ def test_a_pair_is_missed_on_its_own_side(pipeline):
         assert a.distance == pytest.approx(c.distance, abs=1e-6)
         assert b.distance < a.distance
         income = a.counterfactual["income"]
-        assert a.holds["income"] == (pytest.approx(income - 2), income)
+        assert a.guaranteed_ranges["income"][0] == pytest.approx(income - 2)
 
 
 def test_an_immutable_feature_may_grow_meanwhile(pipeline):
@@ -129,7 +129,7 @@ def test_an_immutable_feature_may_grow_meanwhile(pipeline):
         if e.found:
             own = e.original["debt"]
             assert e.counterfactual["debt"] == own
-            assert e.holds["debt"] == (own, own + 3)
+            assert e.guaranteed_ranges["debt"] == (own, own + 3)
             later = e.counterfactual.to_frame().T.astype(float)
             for grown in (0, 1, 2, 3):
                 assert model.predict(later.assign(debt=own + grown))[0] == 1
@@ -193,8 +193,8 @@ def test_bad_tolerances_are_rejected(pipeline, tolerance, name):
 
 def test_tables_and_sentences_name_the_same_numbers(pipeline):
     """ "At least 51.5" beside a table that says 53.5 would be two answers to one question."""
-    _, result = explained(pipeline, holds=True)
-    found = [e for e in result if e.found and e.holds]
+    _, result = explained(pipeline)
+    found = [e for e in result if e.found and e.guaranteed_ranges]
     assert any(c.interval for e in found for c in e.claims)
     for e in found:
         words = e.describe()

@@ -13,7 +13,7 @@ import proplace as pp
 from proplace.baselines import METHODS
 from proplace.core.errors import OptionError
 from proplace.explain import proplace as module
-from proplace.explain.proving import Clock
+from proplace.explain.prove import Clock
 from support.errors import raises
 from support.people import WITHOUT_STEPS, World, check_promise, random_network, same
 

@@ -108,7 +108,7 @@ def test_answers_of_a_pipeline(ledger):
 
 def test_answers_of_several_networks(ledger):
     shifts = pp.Shifts.hull([NET, LATER])
-    both = answers(1, net=NET, delta=shifts, required_models=[(LATER, 0.005)], holds=True)
+    both = answers(1, net=NET, delta=shifts, required_models=[(LATER, 0.005)])
     (number,) = ledger.issue(both, ["berta"]).ids
     terms = ledger.promise(number).terms
     assert len(terms.sets) == len(both[0].setting.sets) > 1
@@ -355,19 +355,24 @@ def test_a_forged_proof_is_found_by_the_check(book):
     good = answers(1)
     bad = np.array([0.3, 0.4])  # refused by the model
     facts = json.loads(good[0].certificate.to_json())
-    facts["input"] = bad.tolist()
+    facts["input"] = facts["low"] = facts["high"] = bad.tolist()
     told = INCOME_DEBT.decode(bad[None]).iloc[0]
     forged = changed(
-        good, 0, point=bad, counterfactual=told, certificate=pp.Certificate(json.dumps(facts))
+        good,
+        0,
+        point=bad,
+        counterfactual=told,
+        certificate=pp.Certificate(json.dumps(facts)),
+        guaranteed_ranges={},
     )
     refuses(book, None, forged, ["anna"], word="does not hold")
 
 
 def test_more_than_is_proved_around_an_answer_is_refused(book, result, boxed):
-    wide = changed(result, 0, holds={"income": (40.0, 70.0)})
-    refuses(book, None, wide, PEOPLE, word="more")
-    wide = changed(boxed, 0, holds={"income": (0.0, 100.0)})
-    refuses(book, None, wide, ["dora", "emil"], word="more")
+    wide = changed(result, 0, guaranteed_ranges={"income": (40.0, 70.0)})
+    refuses(book, None, wide, PEOPLE, word="wider")
+    wide = changed(boxed, 0, guaranteed_ranges={"income": (0.0, 100.0)})
+    refuses(book, None, wide, ["dora", "emil"], word="wider")
     point_only = answers(1, 5)[0]
     wrong = changed(
         boxed,
@@ -376,7 +381,7 @@ def test_more_than_is_proved_around_an_answer_is_refused(book, result, boxed):
         point=point_only.point,
         counterfactual=point_only.counterfactual,
     )
-    refuses(book, None, wrong, ["dora", "emil"], word="more")
+    refuses(book, None, wrong, ["dora", "emil"], word="wider")
 
 
 def test_results_of_several_runs_are_issued_one_by_one(book, result, boxed):

@@ -78,12 +78,12 @@ def test_answers_are_encoded_as_another_model_does(lender, source, scaler, jobs)
         for column, name in enumerate(NUMBERS):
             value = e.counterfactual[name]
             miss = TOLERANCE.get(name, 0.0)
-            low, high = e.holds.get(name, (value - miss, value + miss))
+            low, high = e.guaranteed_ranges.get(name, (value - miss, value + miss))
             cells = pd.concat([rows.iloc[[n]]] * 3).assign(**{name: [low, value, high]})
             codes = new.encode(cells)[:, column]
             ends = [found.low[n, column], found.high[n, column]]
             assert ends == pytest.approx([codes.min(), codes.max()], abs=1e-6)
-            if name in e.holds:
+            if name in e.guaranteed_ranges:
                 assert ends[0] <= codes.min()
                 assert ends[1] >= codes.max()
 
@@ -96,7 +96,7 @@ def test_repair_keeps_all_that_is_promised(lender, source):
     found = pp.repair(new, source)
     assert found.mended
     for n, e in enumerate(answered(lender)):
-        for name, ends in e.holds.items():
+        for name, ends in e.guaranteed_ranges.items():
             some = pd.concat([rows.iloc[[n]]] * 21).assign(**{name: np.linspace(*ends, 21)})
             assert (found.model.predict(some) == lender.wanted).all(), (n, name)
 

@@ -249,16 +249,18 @@ def test_proved_intervals():
     assert list(e.changed) == ["income"]
     value = int(e.counterfactual["income"])
     holds = {"income": (value, 200_000.0), "debt": (48.5, 50.0), "age": (40.0, 40.0)}
-    page = letter(alone(e, holds=holds), 0)
+    page = letter(alone(e, guaranteed_ranges=holds), 0)
     assert page.cells[1] == ["income", "20,000 units", f"at least {value:,} units", ""]
     assert f"to any within income {value:,} to 200,000 units." in page.text
     assert "debt 50 units (or anything from 49 to 50 units); age 40 units." in page.text
     assert "and for all of these values at once up to the ends of their ranges." in page.text
-    unproved = letter(alone(e, holds=holds, margin=np.nan), 0)
+    unproved = letter(alone(e, guaranteed_ranges=holds, margin=np.nan), 0)
     assert "at least" not in unproved.text
     assert "any within" not in unproved.text
     assert "anything from" not in unproved.text
-    two = pp.Explanations([replace(e, holds=holds), replace(e, rank=1)])
+    two = pp.Explanations(
+        [replace(e, guaranteed_ranges=holds), replace(e, rank=1, guaranteed_ranges={})]
+    )
     page = letter(two, 0)
     assert page.cells[1][2:] == [f"at least {value:,} units", f"{value:,} units"]
     assert f"to any within first way: income {value:,} to 200,000 units." in page.text

@@ -181,7 +181,7 @@ class PipelineLender:
         self.wanted, self.other = "granted", "refused"
         self.people = self.frame[self.pipe.predict(self.frame) == self.other].iloc[:5]
         model = pp.Model.of(self.pipe).with_schema(APPLICANTS)
-        explainer = pp.Proplace(model, 0.005, k=5, holds=True).fit(self.frame)
+        explainer = pp.Proplace(model, 0.005, k=5).fit(self.frame)
         self.result = explainer.explain(self.people, self.wanted, tolerance=TOLERANCE)
         self.sign = 1.0 if self.pipe.classes_[1] == self.wanted else -1.0
 
@@ -211,8 +211,8 @@ def intervals(promise):
         answer = written(promise.facts["answer"][name])
         miss = written(TOLERANCE.get(name, 0.0))
         low, high = answer - miss, answer + miss
-        if name in promise.facts["holds"]:
-            ends = [written(end) for end in promise.facts["holds"][name]]
+        if name in promise.facts["guaranteed_ranges"]:
+            ends = [written(end) for end in promise.facts["guaranteed_ranges"][name]]
             low, high = min(low, ends[0]), max(high, ends[1])
         found[name] = (low, high)
     return found

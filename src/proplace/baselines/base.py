@@ -24,7 +24,7 @@ from proplace.core.request import Request
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding
-from proplace.explain.proving import Judge, Prover
+from proplace.explain.prove import Judge, Prover
 from proplace.loaders.coordinates import shifts_for
 from proplace.region.neighbours import unrestricted
 from proplace.schema.features import Continuous

@@ -19,7 +19,7 @@ import numpy as np
 from proplace.certification import checker, parameters, parameters_of_shifts, written
 from proplace.certification import digest as network_digest
 from proplace.core.guarantee import around
-from proplace.explain.holds import held_box
+from proplace.explain.prove import range_box
 from proplace.region.pieces import admissible
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _checked(
     else:
         wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
         wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
-        wrong = wrong or not_held(verdict.statement, folder.setting.schema, e.holds)
+        wrong = wrong or not_covered(verdict.statement, folder.setting.schema, e.guaranteed_ranges)
     if wrong:
         reason = f"{wrong}; proved is only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
@@ -155,13 +155,15 @@ def too_narrow(proved: Statement, tolerance: Array | None) -> str:
     return "a tolerance is promised, and not every miss within it is proved"
 
 
-def not_held(proved: Statement, schema: Schema, holds: Mapping[str, tuple[float, float]]) -> str:
-    """Say that a proof does not cover all that is said to hold around an answer; empty if it does."""
-    if not holds or proved.verdict != "robust":
+def not_covered(
+    proved: Statement, schema: Schema, ranges: Mapping[str, tuple[float, float]]
+) -> str:
+    """Return what is wrong if a proof does not cover all guaranteed ranges; else an empty text."""
+    if not ranges or proved.verdict != "robust":
         return ""
-    if _reaches(proved, held_box(schema, np.array(proved.input), holds)):
+    if _reaches(proved, range_box(schema, np.array(proved.input), ranges)):
         return ""
-    return "more is said to hold around the answer than is proved"
+    return "the guaranteed ranges are wider than what is proved"
 
 
 def _reaches(proved: Statement, box: InputBox) -> bool:

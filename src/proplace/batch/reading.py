@@ -257,7 +257,7 @@ class ResultsFolder:
         ranks, reasons = cells.whole(facts["rank"]), cells.text(facts["reason"])
         ids = {name: cells.text(name) for name in self.columns.ids}
         digests, gaps = cells.text(facts["certificate"]), cells.text(facts["imputed"])
-        held = cells.text(facts["holds"])
+        held = cells.text(facts["guaranteed_ranges"])
         lines = []
         for n, row in enumerate(cells.whole(self.columns.row)):
             (original, x), (answer, point) = before(n, row), after(n, row)
@@ -282,7 +282,7 @@ class ResultsFolder:
                     plausibility=plausibility[n],
                     nearest_row=None if np.isnan(nearest_rows[n]) else int(nearest_rows[n]),
                     imputed=tuple(json.loads(gaps[n])) if gaps[n] else (),
-                    holds=_held(held[n], schema) if held[n] else {},
+                    guaranteed_ranges=_ranges(held[n], schema) if held[n] else {},
                     checked_with_original=checked[n],
                 ),
                 digests[n] or None,
@@ -344,12 +344,12 @@ class _Cells:
         return zip(*(self.column(name) for name in names), strict=True)
 
 
-def _held(text: str, schema: Schema) -> dict[str, tuple[float, float]]:
-    """Read what is said to hold around an answer: intervals of numbers, by feature name."""
+def _ranges(text: str, schema: Schema) -> dict[str, tuple[float, float]]:
+    """Read guaranteed ranges: intervals of numbers, by feature name."""
     found = {}
     for name, (low, high) in json.loads(text).items():
         if not isinstance(schema.by_name[name], Continuous) or not low <= high:
-            raise ValueError(f"what is said to hold of {name!r} is no interval")
+            raise ValueError(f"the guaranteed range of {name!r} is not an interval of numbers")
         found[name] = (float(low), float(high))
     return found
 

@@ -76,9 +76,6 @@ def audit(
     number: delta.Number = None,
     shifts: delta.File = None,
     k: Annotated[int, typer.Option("--k", help="With --renew: robust neighbours.")] = 20,
-    holds: Annotated[
-        bool, typer.Option("--holds", help='With --renew: prove "at least" and "no more than".')
-    ] = False,
     classes: common.Classes = None,
     cutoff: common.Cutoff = None,
     schema: common.SchemaFile = None,
@@ -128,7 +125,6 @@ def audit(
                 known,
                 given.delta,
                 k=k,
-                holds=holds,
             ).fit(common.training_rows(rows, known.schema, drop or []))
             renewal = found.renew(explainer)
         if as_json:

@@ -71,12 +71,6 @@ K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the reg
 Regions = Annotated[
     Region, typer.Option(help="hull: mixtures of robust people; box: anywhere within the ranges.")
 ]
-Holds = Annotated[
-    bool,
-    typer.Option(
-        "--holds", help="Also prove how far each change can be passed: at least, no more than."
-    ),
-]
 Search = Annotated[
     Searches, typer.Option(help="tree: branch and bound; bilevel: the paper's Algorithm 1.")
 ]
@@ -115,7 +109,7 @@ class Question:
         For which networks the answers must hold.
     others
         More models that must accept them, with what `--required-model` says of each.
-    k, region, holds, search, solver, time_limit
+    k, region, search, solver, time_limit
         As :class:`proplace.Proplace` takes them.
     target
         The wanted class, by its label as text.
@@ -129,7 +123,6 @@ class Question:
     others: list[tuple[WholeModel, delta.Other]]
     k: int
     region: Region
-    holds: bool
     search: Searches
     solver: Solvers
     time_limit: float
@@ -163,7 +156,6 @@ class Question:
             required_models=also or None,
             k=self.k,
             region=self.region.value,
-            holds=self.holds,
             search=self.search.value,
             solver=self.solver.value,
             n_jobs=processes,
@@ -200,7 +192,6 @@ def explain(
     gap: request.Gap = DEFAULT_GAP,
     k: K = 20,
     region: Regions = Region.hull,
-    holds: Holds = False,
     search: Search = Searches.tree,
     solver: Solver = Solvers.highs,
     time_limit: TimeLimit = DEFAULT_TIME_LIMIT,
@@ -274,7 +265,6 @@ def explain(
         list(zip(rest, more, strict=True)),
         k,
         region,
-        holds,
         search,
         solver,
         time_limit,

@@ -133,7 +133,7 @@ def show(place: Place, number: Number, as_of: AsOf = None, as_json: common.Json 
         typer.echo(json.dumps({**_facts(promise), "history": entries}, indent=2))
         return
     for name, value in _facts(promise).items():
-        if name not in ("original", "answer", "holds"):
+        if name not in ("original", "answer", "guaranteed_ranges"):
             say(f"{name:<9} {'' if value is None else value}")
     if promise.explanation is not None:
         words = promise.explanation.describe()
@@ -457,7 +457,7 @@ def _facts(promise: Promise) -> dict[str, Any]:
         "sentence": promise.sentence or None,
         "original": facts.get("original"),
         "answer": facts.get("answer"),
-        "holds": facts.get("holds"),
+        "guaranteed_ranges": facts.get("guaranteed_ranges"),
     }
 
 

@@ -226,7 +226,7 @@ def run(
         f"by at most {delta:g}; {int(net.predict(X).sum()):,} by this one."
     )
     with console.status("explaining"):
-        explainer = Proplace(net, delta, schema=schema, holds=True).fit(frame)
+        explainer = Proplace(net, delta, schema=schema).fit(frame)
         ours = explainer.explain(asked, prefer="sparse")
         plain = Proplace(net, 0.0, schema=schema, region="box").fit(frame).explain(asked)
     console.print(_sentences(ours[:_SHOWN]))

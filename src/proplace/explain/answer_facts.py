@@ -45,7 +45,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "imputed": list(answer.imputed),
         "counterfactual": after,
         "changes": {claim.name: claim.to_dict() for claim in answer.claims},
-        **({"holds": {n: list(ends) for n, ends in answer.holds.items()}} if answer.holds else {}),
+        "guaranteed_ranges": {n: list(ends) for n, ends in answer.guaranteed_ranges.items()},
         "sentence": answer.describe().sentence,
         "certificate": None if proof is None else proof.facts,
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.explain.proving import allowed
+from proplace.explain.prove import allowed
 from proplace.search.writing import Legal, write
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
     from proplace.explain.findings import Status
-    from proplace.explain.proving import Clock
+    from proplace.explain.prove import Clock
     from proplace.region.neighbours import Mask
     from proplace.region.pieces import ConvexPiece
     from proplace.schema import Column, Schema

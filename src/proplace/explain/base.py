@@ -29,8 +29,8 @@ from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
 from proplace.explain.parallel import Workers
 from proplace.explain.parameters import NotFittedError, Parameters
+from proplace.explain.prove import Clock, Prover
 from proplace.explain.provenance import Provenance, Training
-from proplace.explain.proving import Clock, Prover
 from proplace.explain.results import Setting
 from proplace.loaders.model import Model
 from proplace.region.typical import Typical

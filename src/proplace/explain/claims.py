@@ -1,9 +1,10 @@
 """Claims: one for each changed feature, the only source of what is said of a change.
 
 A claim holds a feature's value today, its value in the counterfactual, and the interval in which the
-counterfactual is proved (``Explanation.holds``), for all such features at once. Sentences, tables,
-letters, pages and pictures are generated from claims. What they say is never more than what is
-proved: both ends of an interval are rounded inwards to what is written, in decimal arithmetic.
+counterfactual is proved (``Explanation.guaranteed_ranges``), for all such features at once.
+Sentences, tables, letters, pages and pictures are generated from claims. What they say is never more
+than what is proved: both ends of an interval are rounded inwards to what is written, in decimal
+arithmetic.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def claims_of(e: Explanation) -> tuple[Claim, ...]:
     for key, (before, after) in e.changed.items():
         name = str(key)
         feature = features.get(name)
-        ends = e.holds.get(name) if sure else None
+        ends = e.guaranteed_ranges.get(name) if sure else None
         low, high, to_end = proved_values(feature, before, after, ends)
         rises = is_amount(feature, before) and is_amount(feature, after)
         claims.append(

@@ -89,7 +89,7 @@ class Finding:
     rank: int = 0
     neighbours: Array | None = None
     certificate: Proof | None = None
-    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    guaranteed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     nodes: int = 0
     lp_solves: int = 0
     scenarios: int = 0

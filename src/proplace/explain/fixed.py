@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proplace.certification import Space
     from proplace.core.guarantee import Member
     from proplace.core.network import Array
-    from proplace.explain.proving import Judge
+    from proplace.explain.prove import Judge
     from proplace.schema import Schema
 
 SECONDS = 2.0

@@ -142,7 +142,7 @@ def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Fin
         reason=reason,
         point=None,
         certificate=None,
-        holds={},
+        guaranteed_ranges={},
         distance=np.nan,
         margin=np.nan,
         plausibility=np.nan,

@@ -21,8 +21,7 @@ from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
-from proplace.explain.holds import Answer, holds
-from proplace.explain.proving import Clock, Judge, Prover, allowed
+from proplace.explain.prove import Clock, Judge, Prover, allowed, guaranteed_ranges
 from proplace.explain.several import IN_USE, Voter, check_also, read_also
 from proplace.explain.weights import column_weights
 from proplace.loaders.coordinates import shifts_for
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.core.request import Request, Tolerance
     from proplace.core.shifts import Delta
-    from proplace.explain.proving import Proved
+    from proplace.explain.prove import Proved
     from proplace.loaders.cutoffs import Cutoff
     from proplace.region.neighbours import RegionKind
     from proplace.region.pieces import ConvexPiece
@@ -117,11 +116,6 @@ class Proplace(Explainer):
     k
         Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
         refer to this region.
-    holds
-        Also prove how far an answer can be passed: for the numbers that it changes, that all values
-        beyond it are accepted, too, up to the ends of their ranges, all at once ("at least 52,000").
-        What can be proved quickly is in ``Explanation.holds``, and the certificate of the answer
-        then is that of all of these values.
     schema
         Features, units and rules. Without one, tables hold the model's own columns, all free; numbers
         of a model that encodes its table itself get the range and a readable step of the training
@@ -174,7 +168,6 @@ class Proplace(Explainer):
         *,
         cutoff: Cutoff | None = None,
         required_models: Sequence[object] | None = None,
-        holds: bool = False,
         k: int = 20,
         schema: Schema | None = None,
         weights: Weights | None = None,
@@ -191,7 +184,6 @@ class Proplace(Explainer):
         self.delta = delta
         self.cutoff = cutoff
         self.required_models = required_models
-        self.holds = holds
         self.k = k
         self.schema = schema
         self.weights = weights
@@ -209,10 +201,6 @@ class Proplace(Explainer):
         if self.delta is None:  # set_params takes anything
             raise _without_delta(self.model, self.cutoff)
         check_also(self.required_models)
-        if not isinstance(self.holds, (bool, np.bool_)):
-            raise OptionError(
-                f"holds must be True or False, not {self.holds!r}", name="holds", value=self.holds
-            )
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
@@ -345,9 +333,8 @@ class Proplace(Explainer):
         """Answers for one person; without any, it is asked whether there can be one."""
         clock, target = Clock.of(self.time_limit), request.target
         found = self._answers(x, request, clock)
-        if self.holds or self.tolerance_:
-            people = variants(self.schema_, x)
-            found = [self._holding(f, people, target, clock) if f.found else f for f in found]
+        people = variants(self.schema_, x)
+        found = [self._with_ranges(f, people, target, clock) if f.found else f for f in found]
         if found[0].status not in _UNANSWERED or clock.over or self._has_drafted_ranges:
             return found
         assert self.prover_ is not None  # noqa: S101  (this method has a delta)
@@ -713,19 +700,16 @@ class Proplace(Explainer):
             certificate=proved.proof,
         )
 
-    def _holding(
+    def _with_ranges(
         self, finding: Finding, people: Sequence[Person], target: int, clock: Clock
     ) -> Finding:
-        """The finding with what is proved around it: all misses, and what lies beyond."""
+        """Return a finding with the ranges that are proved around its point."""
         point = finding.point
         assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
         person = next(each for each in people if each.allowed(point)[0])
-        box = self.sets_[0].around(point) or (point, point)
-        answer = Answer(self.schema_, point, person, self.tolerance_, box)
-        if not self.holds:
-            return replace(finding, holds=answer.missed())
-        found = holds(answer, self.prover_, target, clock.proof)
-        return replace(finding, holds=found.values, certificate=found.proof or finding.certificate)
+        found = guaranteed_ranges(self.prover_, point, person, self.tolerance_, target, clock.proof)
+        certificate = found.proof or finding.certificate
+        return replace(finding, guaranteed_ranges=found.values, certificate=certificate)
 
     def _robust_rows(self, target: int, *, progress: bool = False) -> RobustRows:
         key = target, tuple(self.tolerance_.items())

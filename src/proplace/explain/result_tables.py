@@ -45,7 +45,7 @@ FACTS = (
     "sentence",
     "certificate",
     "imputed",
-    "holds",
+    "guaranteed_ranges",
     "checked_with_original",
 )
 _TYPES: dict[str, type] = {  # of the other columns: text
@@ -120,7 +120,7 @@ class AnswerColumns:
             "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
             "certificate": None if proof is None else proof.digest,
             "imputed": json.dumps(e.imputed, ensure_ascii=False) if e.imputed else None,
-            "holds": json.dumps(dict(e.holds), ensure_ascii=False) if e.holds else None,
+            "guaranteed_ranges": _ranges_cell(e),
             "checked_with_original": e.checked_with_original,
         }
         return {
@@ -157,6 +157,12 @@ def delta_cell(setting: Setting) -> float | str:
         return shifts.trained_radius
     radii = shifts.trained_radii
     return f"shifts {shifts.digest}" if radii is None else json.dumps(radii)
+
+
+def _ranges_cell(e: Explanation) -> str | None:
+    """Return the guaranteed ranges as JSON; None if there are none."""
+    ranges = dict(e.guaranteed_ranges)
+    return json.dumps(ranges, ensure_ascii=False) if ranges else None
 
 
 def _values(

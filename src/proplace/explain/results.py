@@ -132,10 +132,11 @@ class Explanation:
     certificate
         Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; where
         several sets of networks have a say (``setting.sets``), a bundle with one for each.
-    holds
-        For some numeric features, by name, the interval in original units in which the answer is
-        proved to be accepted by every network in Delta, in all of these features at once: the
-        tolerance, and with ``holds=True`` what lies beyond the answer, to the end of the range.
+    guaranteed_ranges
+        Intervals of numeric features, by name and in original units, within which the guarantee is
+        proved for all of them together: the tolerance, and of changed numbers all values beyond the
+        counterfactual, to the end of the range, where that is proved. With more than five changes the
+        tolerance alone.
     target, rank
         The wanted class, and the number of this answer among several for one person (0 first).
     x, point, neighbours
@@ -171,7 +172,7 @@ class Explanation:
     x: Array | None = None
     point: Array | None = None
     neighbours: Array | None = None
-    holds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    guaranteed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     certificate: Proof | None = None
     nodes: int = 0
     lp_solves: int = 0
@@ -332,8 +333,8 @@ class Explanations(Sequence[Explanation]):
         ``plausibility``, ``nearest_row`` (position of the nearest accepted row of the training table),
         ``rank``, ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and
         ``sentence`` (in words), ``certificate`` (its digest), ``imputed`` (features whose cell was
-        missing), ``holds``, ``checked_with_original``, and the person's own values as ``original_...``.
-        If a feature has such a name, ours gets the prefix ``ce_``.
+        missing), ``guaranteed_ranges``, ``checked_with_original``, and the person's own values as
+        ``original_...``. If a feature has such a name, ours gets the prefix ``ce_``.
         """
         from proplace.explain.result_tables import AnswerColumns
 

@@ -21,7 +21,7 @@ from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
 from proplace.core.guarantee import Member
 from proplace.core.text import did_you_mean, listing
-from proplace.explain.holds import held_box
+from proplace.explain.prove import range_box
 from proplace.retrain.promised import model_of
 from proplace.schema.cells import as_json
 
@@ -231,7 +231,9 @@ def draft(
     who = f"row {e.index!r}" + (f", answer {e.rank}" if e.rank else "")
     if e.setting is None:
         raise LedgerError(f"{who}: nothing says what the answer is about; explain it again")
-    if e.counterfactual is None or any(n not in e.setting.schema.by_name for n in e.holds):
+    if e.counterfactual is None or any(
+        n not in e.setting.schema.by_name for n in e.guaranteed_ranges
+    ):
         raise LedgerError(f"{who}: the answer is not whole; explain it again")
     if e.certificate is None or e.point is None:
         raise LedgerError(
@@ -272,7 +274,7 @@ def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
         "timed_out": e.timed_out,
         "margin": as_json(e.margin),
         "plausibility": as_json(e.plausibility),
-        "holds": {name: list(ends) for name, ends in e.holds.items()},
+        "guaranteed_ranges": {n: list(ends) for n, ends in e.guaranteed_ranges.items()},
         "imputed": list(e.imputed),
         "checked_with_original": e.checked_with_original,
     }
@@ -323,11 +325,11 @@ def _proved(
     low = np.max([box[0] for box in boxes], axis=0)
     high = np.min([box[1] for box in boxes], axis=0)
     said = [box for models in sets if (box := models.around(e.point)) is not None]
-    if e.holds and e.setting is not None:
-        said.append(held_box(e.setting.schema, e.point, e.holds))
+    if e.guaranteed_ranges and e.setting is not None:
+        said.append(range_box(e.setting.schema, e.point, e.guaranteed_ranges))
     if any((down < low).any() or (up > high).any() for down, up in said):
         raise LedgerError(
-            f"{who}: more is said to hold around the answer than its certificate proves; explain it "
+            f"{who}: the guaranteed ranges are wider than what its certificate proves; explain it "
             "again"
         )
     return (low, high) if (low < high).any() else None

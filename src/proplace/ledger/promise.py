@@ -87,9 +87,10 @@ class Promise:
         return wording_of(self.facts)
 
     @property
-    def holds(self) -> dict[str, tuple[float, float]]:
+    def guaranteed_ranges(self) -> dict[str, tuple[float, float]]:
         """Intervals of numeric features in which the answer was proved, in original units."""
-        return {name: (low, high) for name, (low, high) in self.facts.get("holds", {}).items()}
+        ranges = self.facts.get("guaranteed_ranges", {})
+        return {name: (low, high) for name, (low, high) in ranges.items()}
 
     @property
     def original(self) -> pd.Series[Any] | None:
@@ -133,7 +134,7 @@ class Promise:
             rank=facts["rank"],
             x=None if original is None else terms.model.encode(original.to_frame().T)[0],
             point=self.point,
-            holds=self.holds,
+            guaranteed_ranges=self.guaranteed_ranges,
             certificate=self.certificate,
             setting=setting,
             ids={"person": self.person},

@@ -263,8 +263,8 @@ def missing_of(promise: Promise, row: pd.DataFrame, codes: Array) -> tuple[Missi
 
 def interval(promise: Promise, feature: Continuous) -> Interval:
     """Values of a number that were promised, in original units."""
-    if feature.name in promise.holds:
-        return promise.holds[feature.name]
+    if feature.name in promise.guaranteed_ranges:
+        return promise.guaranteed_ranges[feature.name]
     span = promise.terms.model.schema.span(feature.name)
     answer = promise.facts["answer"].get(feature.name)
     if answer is None:  # a missing cell that stays, and counts as what the model fills

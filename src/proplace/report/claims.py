@@ -311,7 +311,7 @@ def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
         proof += ", and each has a certificate that anyone can check"
     same = "" if setting.general else "of the same architecture "
     values = "exactly the values in the tables, with all their digits"
-    if any(e.holds for e in sure):
+    if any(e.guaranteed_ranges for e in sure):
         values += (
             ", and of all values at once where a table names more than one, up to the range’s end"
         )

@@ -431,7 +431,7 @@ def _room(e: Explanation, name: str, words: Sequence[Description]) -> str:
     """How far a number that stays may move: of one way, since each has its own proof."""
     if len(words) > 1 or not is_certified(e) or e.setting is None or e.original is None:
         return ""
-    ends = e.holds.get(name)
+    ends = e.guaranteed_ranges.get(name)
     free = ends and format_room(e.setting.schema.by_name.get(name), e.original[name], ends)
     return f" (or anything from {visible(free)})" if free else ""
 

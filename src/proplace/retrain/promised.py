@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core.errors import InputError
-from proplace.explain.holds import held_box
+from proplace.explain.prove import range_box
 from proplace.explain.results import Explanations
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
@@ -269,7 +269,7 @@ def model_of(setting: Setting, provenance: Provenance | None) -> Model:
 def promised_box(e: Explanation) -> tuple[Array, Array]:
     """Ends of all that is said to hold of an answer: every miss, and what lies beyond it."""
     assert e.point is not None and e.setting is not None  # noqa: S101, PT018  (it is an answer)
-    ends = [(e.point, e.point), held_box(e.setting.schema, e.point, e.holds)]
+    ends = [(e.point, e.point), range_box(e.setting.schema, e.point, e.guaranteed_ranges)]
     ends += [box for models in e.setting.sets if (box := models.around(e.point)) is not None]
     lows, highs = zip(*ends, strict=True)
     return np.min(lows, axis=0), np.max(highs, axis=0)

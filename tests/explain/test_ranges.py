@@ -1,4 +1,4 @@
-"""What lies beyond an answer and is proved to be accepted: sampling and attacks never contradict."""
+"""Guaranteed ranges: sampling and attacks never contradict what is proved around an answer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from oracles import joint_attack, milp_box_margin
-from proplace.core.errors import OptionError
-from proplace.explain.holds import held_box
-from support.errors import raises
+from proplace.explain import prove
+from proplace.explain.prove import range_box
 from support.people import debtors
 
 TOLERANCE = {"income": 1.0}
@@ -40,17 +39,17 @@ def schema(**changes):
 def explained(lender, *, people=10, tolerance=None, **options):
     model, table = lender
     refused = table[model.predict(table) == 0][:people]
-    options = {"schema": schema(), "holds": True, **options}
+    options = {"schema": schema(), **options}
     explainer = pp.Proplace(model, 0.005, **options).fit(table)
     return explainer, explainer.explain(refused, tolerance=tolerance)
 
 
 def within(e, rng, count):
     """Rows of the table anywhere in what is said to hold: corners, and points between."""
-    shares = rng.random((count, len(e.holds)))
+    shares = rng.random((count, len(e.guaranteed_ranges)))
     shares[: count // 2] = np.round(shares[: count // 2])
     rows = pd.DataFrame([e.counterfactual] * count).reset_index(drop=True)
-    for (name, (low, high)), share in zip(e.holds.items(), shares.T, strict=True):
+    for (name, (low, high)), share in zip(e.guaranteed_ranges.items(), shares.T, strict=True):
         rows[name] = np.clip(low + share * (high - low), low, high)
     return rows
 
@@ -64,11 +63,11 @@ def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
         assert e.found
         before, after = e.original, e.counterfactual
         assert (lender[0].predict(within(e, rng, 200)) == 1).all()
-        low, high = held_box(explainer.schema_, e.point, e.holds)
+        low, high = range_box(explainer.schema_, e.point, e.guaranteed_ranges)
         assert joint_attack(models.network, low, high, models.shifts, 1, rng, 60) >= -1e-9
         statement = e.certificate.check(models.network, box=(low, high))
         assert statement.accepted, statement.reason
-        for name, (least, most) in e.holds.items():
+        for name, (least, most) in e.guaranteed_ranges.items():
             feature, t = explainer.schema_.by_name[name], (tolerance or {}).get(name, 0.0)
             assert least <= after[name] <= most
             if after[name] > before[name] and most > after[name] + t:
@@ -79,7 +78,7 @@ def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
                 assert (least, most) == (feature.lower, after[name] + t)
             else:
                 assert (least, most) == (after[name] - t, after[name] + t)
-        assert set(tolerance or ()) <= set(e.holds)
+        assert set(tolerance or ()) <= set(e.guaranteed_ranges)
     assert min(wide, less) >= 2
 
 
@@ -91,7 +90,7 @@ def test_what_is_not_claimed_is_often_false(lender):
     for e in result:
         changed = [n for n in ("income", "debt", "age") if e.counterfactual[n] != e.original[n]]
         for name in changed:
-            if name in e.holds:
+            if name in e.guaranteed_ranges:
                 kept += 1
                 continue
             feature = explainer.schema_.by_name[name]
@@ -101,27 +100,31 @@ def test_what_is_not_claimed_is_often_false(lender):
                 if rising
                 else (feature.lower, e.counterfactual[name])
             )
-            box = held_box(explainer.schema_, e.point, {**e.holds, name: ends})
+            box = range_box(explainer.schema_, e.point, {**e.guaranteed_ranges, name: ends})
             broken += milp_box_margin(models.network, *box, models.shifts, 1) < 0.0
     assert kept >= 5
     assert broken >= 1
 
 
-def test_answers_are_the_same_with_and_without(lender):
-    _, plain = explained(lender, holds=False)
+def test_answers_are_the_same_with_and_without(lender, monkeypatch):
     _, wide = explained(lender)
+    monkeypatch.setattr(prove, "MOST_CHANGES", 0)
+    _, plain = explained(lender)
     for one, two in zip(plain, wide, strict=True):
         np.testing.assert_array_equal(one.point, two.point)
         assert (one.status, one.distance, one.bound) == (two.status, two.distance, two.bound)
-        assert one.holds == {}
+        assert one.guaranteed_ranges == {}
         assert "low" not in one.certificate.facts
 
 
-def test_with_a_tolerance_alone_it_is_the_tolerance(lender):
-    _, result = explained(lender, holds=False, tolerance={"income": 0.3, "debt": 0.1}, people=3)
-    for e in result:
+def test_ranges_of_many_changes_are_the_tolerance(lender, monkeypatch):
+    monkeypatch.setattr(prove, "MOST_CHANGES", 1)
+    _, result = explained(lender, tolerance={"income": 0.3, "debt": 0.1})
+    several = [e for e in result if len(e.changed) > 1]
+    assert several
+    for e in several:
         v = e.counterfactual
-        assert e.holds == {
+        assert e.guaranteed_ranges == {
             "income": (round(v["income"] - 0.3, 1), round(v["income"] + 0.3, 1)),
             "debt": (round(v["debt"] - 0.1, 1), round(v["debt"] + 0.1, 1)),
         }
@@ -131,10 +134,10 @@ def test_nothing_is_claimed_beyond_what_the_person_may_become(lender):
     """A person's income may rise by 40 at most; a linear rule binds income and debt."""
     limited = schema(income=pp.Continuous("income", 0, 100, step=1, max_increase=60))
     _, result = explained(lender, schema=limited)
-    rising = [e for e in result if e.found and "income" in e.holds]
+    rising = [e for e in result if e.found and "income" in e.guaranteed_ranges]
     assert rising
     for e in rising:
-        most = e.holds["income"][1]
+        most = e.guaranteed_ranges["income"][1]
         assert most <= e.original["income"] + 60 + 1e-9
         assert most == min(100, np.floor(e.original["income"] + 60))
     rule = pp.Linear({"income": 1, "debt": -1}, upper=60)
@@ -144,19 +147,21 @@ def test_nothing_is_claimed_beyond_what_the_person_may_become(lender):
     for e in ruled:
         if not e.found:
             continue
-        claimed += bool(e.holds)
-        corners = [e.holds.get(n, (e.counterfactual[n],) * 2) for n in ("income", "debt")]
+        claimed += bool(e.guaranteed_ranges)
+        corners = [
+            e.guaranteed_ranges.get(n, (e.counterfactual[n],) * 2) for n in ("income", "debt")
+        ]
         assert max(i - d for i, d in itertools.product(*corners)) <= 60 + 1e-6
-    assert any({"income", "debt"} & set(e.holds) for e in free)
+    assert any({"income", "debt"} & set(e.guaranteed_ranges) for e in free)
 
 
 def test_no_claim_without_an_end():
     """Columns of a bare network have no ranges."""
     net = pp.Network([([[1.0, -1.0]], [0.0])])
     rows = np.random.default_rng(0).uniform(-1, 1, (50, 2))
-    (e,) = pp.Proplace(net, 0.01, holds=True, k=5).fit(rows).explain([[-0.5, 0.5]])
+    (e,) = pp.Proplace(net, 0.01, k=5).fit(rows).explain([[-0.5, 0.5]])
     assert e.found
-    assert e.holds == {}
+    assert e.guaranteed_ranges == {}
 
 
 def test_several_networks_must_all_accept_it(lender):
@@ -165,15 +170,15 @@ def test_several_networks_must_all_accept_it(lender):
     net = MLPClassifier((5,), max_iter=900, random_state=1, learning_rate_init=0.02)
     other = make_pipeline(StandardScaler(), net).fit(table, accepted)
     refused = table[model.predict(table) == 0][:4]
-    options = {"schema": schema(), "holds": True, "required_models": [(other, 0.002)]}
+    options = {"schema": schema(), "required_models": [(other, 0.002)]}
     explainer = pp.Proplace(model, 0.005, **options).fit(table)
     rng, wide = np.random.default_rng(2), 0
     for e in explainer.explain(refused):
-        low, high = held_box(explainer.schema_, e.point, e.holds)
+        low, high = range_box(explainer.schema_, e.point, e.guaranteed_ranges)
         assert e.certificate.check(explainer.sets_, box=(low, high)).accepted
         for models in explainer.sets_:
             assert joint_attack(models.network, low, high, models.shifts, 1, rng, 40) >= -1e-9
-        wide += bool(e.holds)
+        wide += bool(e.guaranteed_ranges)
     assert wide
 
 
@@ -181,11 +186,5 @@ def test_the_same_whoever_else_is_explained(lender):
     _, one = explained(lender, people=2)
     _, two = explained(lender, people=4)
     two = two[:2]
-    assert [e.holds for e in one] == [e.holds for e in two]
+    assert [e.guaranteed_ranges for e in one] == [e.guaranteed_ranges for e in two]
     assert [e.certificate.text for e in one] == [e.certificate.text for e in two]
-
-
-def test_withheld_answers_hold_nothing_and_flags_are_checked(lender):
-    model, table = lender
-    with raises(OptionError, name="holds", value="yes"):
-        pp.Proplace(model, 0.01, holds="yes").fit(table)
