@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -14,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from commands import good, run
+from proplace.cli.common import target_of
 from proplace.core.errors import SchemaError, TargetError
 from support.errors import failed
 from support.models import export_sklearn, fitted, people
@@ -66,6 +68,22 @@ def test_one_person_by_label(lender):
     given = words(folder, "--delta", 0.003, "--k", 5, "--target", "yes", "--json")
     (answer,) = good(*given, *person).json
     assert pipe.predict(pd.DataFrame([answer["counterfactual"]])) == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "text", "label"),
+    [
+        ((0.0, 1.0), "1", 1.0),
+        ((0.0, 1.0), "1.0", 1.0),
+        ((0.0, 0.5), "0.5", 0.5),
+        ((False, True), "true", True),
+        ((False, True), "True", True),
+        ((0, 1), "1", 1),
+        (("0", "1"), "1", "1"),
+    ],
+)
+def test_label_is_found_by_its_text(classes, text, label):
+    assert target_of(SimpleNamespace(classes=classes), text) is label
 
 
 def test_a_class_that_is_none_is_refused(lender):

@@ -190,6 +190,43 @@ def test_targets_are_labels():
         model.target(1)
 
 
+@pytest.mark.parametrize(
+    ("labels", "targets"),
+    [
+        ([False, True], [True, np.True_, 1, 1.0]),
+        ([0, 1], [1, 1.0, np.int64(1), np.float64(1.0), np.float32(1.0)]),
+        ([0.0, 1.0], [1, 1.0, np.int8(1), np.float64(1.0)]),
+        ([1, 2], [2, 2.0, np.uint8(2)]),
+        (["no", "yes"], ["yes", np.str_("yes")]),
+    ],
+)
+def test_targets_are_compared_by_value(labels, targets):
+    frame, y = people()
+    y = np.array(labels)[(y == "yes").astype(int)]
+    model = Model.of(make_pipeline(StandardScaler(), LogisticRegression()).fit(frame[NUMBERS], y))
+    assert [model.target(target) for target in targets] == [1] * len(targets)
+    assert model.target(np.array(labels)[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "target", "words"),
+    [
+        ([0, 1], True, r"target True is not a class of the model \(did you mean 1\?\)"),
+        ([0, 1], "1", r"did you mean 1\?"),
+        ([0, 1], 1.5, "target 1.5 is not a class of the model; its classes are 0, 1"),
+        ([False, True], "True", r"did you mean True\?"),
+        ([0, 1], [1], r"target \[1\] is not a class"),
+        ([0, 1], np.array([0, 1]), "is not a class"),
+    ],
+)
+def test_target_that_is_nearly_a_label(labels, target, words):
+    frame, y = people()
+    y = np.array(labels)[(y == "yes").astype(int)]
+    model = Model.of(make_pipeline(StandardScaler(), LogisticRegression()).fit(frame[NUMBERS], y))
+    with pytest.raises(TargetError, match=words):
+        model.target(target)
+
+
 # -- the user's own words --------------------------------------------------------------------------
 
 

@@ -231,7 +231,7 @@ def target_of(model: WholeModel, text: str) -> Label:
     from proplace.core.text import did_you_mean, listing  # noqa: PLC0415
 
     for label in model.classes:
-        if str(label) == text:
+        if text in _texts(label):
             return label
     default = ", the default," if text == DEFAULT_TARGET else ""
     hint = did_you_mean(text, model.classes)
@@ -241,6 +241,17 @@ def target_of(model: WholeModel, text: str) -> Label:
         name="--target",
         value=text,
     )
+
+
+def _texts(label: Label) -> set[str]:
+    """Return the ways to write a label on the command line: 1.0 is 1, and True is true."""
+    text = str(label)
+    number = isinstance(label, float) and label.is_integer()
+    return {
+        text,
+        text.lower() if isinstance(label, bool) else text,
+        f"{label:.0f}" if number else text,
+    }
 
 
 def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:

@@ -359,18 +359,22 @@ class Model:
         return np.array(self.classes, dtype=object)[numbers]
 
     def target(self, label: Label) -> int:
-        """Return the number of a class, given by its label; classes 0, 1, ... are their own labels."""
-        numbers = self.classes == tuple(range(self.network.classes))
-        if numbers and not any(isinstance(known, bool) for known in self.classes):
-            return self.network.check_target(label)  # type: ignore[arg-type]
+        """Return the number of a class, given by its label; classes 0, 1, ... are their own labels.
+
+        Numbers are compared by value: 1.0 and ``np.int64(1)`` are the label 1, and 1 is the label True.
+        """
+        given = label.item() if isinstance(label, np.generic) else label
+        plain = isinstance(given, (int, float, str))
+        equal = [plain and known == given for known in self.classes]
         for number, known in enumerate(self.classes):
-            same_kind = isinstance(label, str) == isinstance(known, str)
-            if same_kind and known == label and isinstance(label, bool) <= isinstance(known, bool):
+            if equal[number] and isinstance(given, bool) <= isinstance(known, bool):
                 return number
-        default = ", the default," if label == 1 and not isinstance(label, bool) else ""
-        hint = did_you_mean(label, self.classes)
+        default = ", the default," if plain and given == 1 and given is not True else ""
+        hint = did_you_mean(given, self.classes)
+        if any(equal):  # True for a label 1
+            hint = f" (did you mean {self.classes[equal.index(True)]!r}?)"
         raise TargetError(
-            f"target {label!r}{default} is not a class of the model{hint}; its classes are "
+            f"target {given!r}{default} is not a class of the model{hint}; its classes are "
             f"{listing(self.classes)}: give the wanted one as target=...",
             name="target",
             value=label,
