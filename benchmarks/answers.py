@@ -70,7 +70,9 @@ def line(found: pp.Explanation) -> str:
         repr(found.distance),
         repr(found.bound),
         f"{found.nodes}/{found.lp_solves}/{found.scenarios}",
-        digest(b"" if found.point is None else found.point.tobytes()),
+        digest(
+            b"" if found.encoded_counterfactual is None else found.encoded_counterfactual.tobytes()
+        ),
         digest(b"" if certificate is None else certificate.to_json().encode()),
         found.reason,
     ]

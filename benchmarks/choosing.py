@@ -78,7 +78,7 @@ def main() -> None:
         start = time.perf_counter()
         result = explainer.explain(people)
         spent = 1000.0 * (time.perf_counter() - start) / len(people)
-        points = np.array([e.point for e in result if e.found])
+        points = np.array([e.encoded_counterfactual for e in result if e.found])
         cells = [name, f"{robust:.0%}", f"{len(points) / len(people):.0%}"]
         if len(points):
             cells += [

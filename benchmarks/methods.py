@@ -78,7 +78,7 @@ def measure(name: str, case: Problem, rows: int, *, binary: bool) -> str:
     result = method.explain(refused)
     seconds = 1e3 * (time.process_time() - start) / len(refused)
     found = np.array([e.found for e in result])
-    points = result.points[found]
+    points = result.encoded_counterfactuals[found]
     if not found.any():
         return f"| {data} | {name} | 0 | | | | {seconds:.1f} |"
     robust = pp.certify(case.net, points, delta).robust.mean()

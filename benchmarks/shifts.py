@@ -160,7 +160,7 @@ def quality(result: pp.Explanations, case: Case, people: np.ndarray) -> dict[str
     found = np.array([e.found for e in result])
     cells = {"answered": found.mean(), "l1": np.nan, "lof": np.nan, "valid": np.nan}
     if found.any():
-        points = result.points[found]
+        points = result.encoded_counterfactuals[found]
         cells["l1"] = l1(people[found], points).mean()
         cells["lof"] = lof(points, outlier_model(case.data.desired)).mean()
         cells["valid"] = vr(case.unseen, points).mean()
@@ -215,7 +215,7 @@ class Ladder:
 
     def valid(self, i: int, judges: Sequence[pp.Network]) -> float:
         """Share of pairs of an answer and a judge that accepts it; 1 without answers."""
-        points = [e.point for e in self.answers(i) if e.found]
+        points = [e.encoded_counterfactual for e in self.answers(i) if e.found]
         return float(vr(judges, points).mean()) if points else 1.0
 
     def first(self, judges: Sequence[pp.Network], wanted: float) -> int:

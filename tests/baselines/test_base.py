@@ -45,28 +45,36 @@ def test_end_to_end(name, case):
     assert len(found) >= 9
     for e in found:
         assert e.status in ("feasible", "valid")
-        assert case.net.predict(e.point)[0] == 1
-        assert e.distance == pytest.approx(np.abs(e.point - e.x).mean())
-        assert (e.point >= case.train.min(axis=0) - 1e-12).all()
-        assert (e.point <= case.train.max(axis=0) + 1e-12).all()
+        assert case.net.predict(e.encoded_counterfactual)[0] == 1
+        assert e.distance == pytest.approx(
+            np.abs(e.encoded_counterfactual - e.encoded_original).mean()
+        )
+        assert (e.encoded_counterfactual >= case.train.min(axis=0) - 1e-12).all()
+        assert (e.encoded_counterfactual <= case.train.max(axis=0) + 1e-12).all()
         assert e.seconds > 0.0
-        robust = pp.certify(case.net, e.point, 0.01).robust[0]
+        robust = pp.certify(case.net, e.encoded_counterfactual, 0.01).robust[0]
         if issubclass(METHODS[name], RobustBaseline):
             assert (e.status == "feasible") == robust
-            assert e.margin <= case.net.margin(e.point)[0]
+            assert e.margin <= case.net.margin(e.encoded_counterfactual)[0]
             assert (e.margin >= 0.0) == robust
         else:
             assert e.status == "valid"
-            assert e.margin == case.net.margin(e.point)[0]
+            assert e.margin == case.net.margin(e.encoded_counterfactual)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_do_not_depend_on_company_or_processes(name, case):
     method = build(name, case.net).fit(case.train)
-    together = method.explain(case.refused[:6]).points
-    np.testing.assert_array_equal(method.explain(case.refused[:6][::-1]).points[::-1], together)
-    np.testing.assert_array_equal(method.explain(case.refused[2:3]).points, together[2:3])
-    np.testing.assert_array_equal(method.explain(case.refused[3:6]).points, together[3:6])
+    together = method.explain(case.refused[:6]).encoded_counterfactuals
+    np.testing.assert_array_equal(
+        method.explain(case.refused[:6][::-1]).encoded_counterfactuals[::-1], together
+    )
+    np.testing.assert_array_equal(
+        method.explain(case.refused[2:3]).encoded_counterfactuals, together[2:3]
+    )
+    np.testing.assert_array_equal(
+        method.explain(case.refused[3:6]).encoded_counterfactuals, together[3:6]
+    )
 
 
 @pytest.mark.slow
@@ -74,14 +82,20 @@ def test_answers_do_not_depend_on_company_or_processes(name, case):
 def test_same_answers_in_two_processes(name, case):
     one = build(name, case.net).fit(case.train).explain(case.refused[:6])
     two = build(name, case.net, n_jobs=2).fit(case.train).explain(case.refused[:6])
-    np.testing.assert_array_equal(one.points, two.points)
+    np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
 
 
 @pytest.mark.parametrize("name", ["RBR", "RobX", "ROAR"])
 def test_seed_matters_where_something_is_random(name, case):
-    one = build(name, case.net, seed=1).fit(case.train).explain(case.refused).points
-    two = build(name, case.net, seed=2).fit(case.train).explain(case.refused).points
-    same = build(name, case.net, seed=1).fit(case.train).explain(case.refused).points
+    one = (
+        build(name, case.net, seed=1).fit(case.train).explain(case.refused).encoded_counterfactuals
+    )
+    two = (
+        build(name, case.net, seed=2).fit(case.train).explain(case.refused).encoded_counterfactuals
+    )
+    same = (
+        build(name, case.net, seed=1).fit(case.train).explain(case.refused).encoded_counterfactuals
+    )
     np.testing.assert_array_equal(one, same)
     assert (one != two).any()
 
@@ -97,9 +111,9 @@ def test_schema_is_respected(name, frame_case):
     assert len(found) >= 5
     for e in found:
         assert e.counterfactual["age"] == people.loc[e.index, "age"]
-        assert schema.legal(e.point[None])[0]
+        assert schema.legal(e.encoded_counterfactual[None])[0]
         again = schema.encode(pd.DataFrame([e.counterfactual]))
-        np.testing.assert_array_equal(again[0], e.point)
+        np.testing.assert_array_equal(again[0], e.encoded_counterfactual)
         assert net.predict(again)[0] == 1
 
 
@@ -109,7 +123,7 @@ def test_other_targets(name, several_classes):
     result = build(name, case.net).fit(case.train).explain(case.refused, target=2)
     found = [e for e in result if e.found]
     assert len(found) >= 8
-    assert (case.net.predict(np.array([e.point for e in found])) == 2).all()
+    assert (case.net.predict(np.array([e.encoded_counterfactual for e in found])) == 2).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,7 +132,7 @@ def test_class_zero_of_one_logit(name, case):
     result = build(name, case.net).fit(case.train).explain(accepted, target=0)
     found = [e for e in result if e.found]
     assert found
-    assert (case.net.predict(np.array([e.point for e in found])) == 0).all()
+    assert (case.net.predict(np.array([e.encoded_counterfactual for e in found])) == 0).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -133,9 +147,9 @@ def test_bad_and_accepted_rows_lose_no_others(name, case):
     assert result[1].reason == "column 'x1': nan is not finite"
     assert result[2].status == "already_valid"
     assert result[2].distance == 0.0
-    np.testing.assert_array_equal(result[2].point, accepted[0])
-    good = method.explain(rows).points
-    np.testing.assert_array_equal(result.points[[0, 3, 4]], good)
+    np.testing.assert_array_equal(result[2].encoded_counterfactual, accepted[0])
+    good = method.explain(rows).encoded_counterfactuals
+    np.testing.assert_array_equal(result.encoded_counterfactuals[[0, 3, 4]], good)
 
 
 class Fussy(Baseline):
@@ -168,7 +182,7 @@ class Stubborn(Baseline):
 def test_points_of_the_wrong_class_are_not_answers(case):
     result = Stubborn(case.net).fit(case.train).explain(case.refused[:4])
     assert [e.status for e in result] == ["not_found"] * 4
-    assert all(e.point is None and e.reason for e in result)
+    assert all(e.encoded_counterfactual is None and e.reason for e in result)
     assert not any(e.found for e in result)
 
 
@@ -233,11 +247,11 @@ def test_not_fitted_says_so(case):
 
 def test_a_second_fit_forgets_the_first(case):
     method = build("RNCE", case.net).fit(case.train)
-    first = method.explain(case.refused[:4]).points
+    first = method.explain(case.refused[:4]).encoded_counterfactuals
     half = case.train[::2]
-    second = method.fit(half).explain(case.refused[:4]).points
+    second = method.fit(half).explain(case.refused[:4]).encoded_counterfactuals
     np.testing.assert_array_equal(
-        second, build("RNCE", case.net).fit(half).explain(case.refused[:4]).points
+        second, build("RNCE", case.net).fit(half).explain(case.refused[:4]).encoded_counterfactuals
     )
     assert (first != second).any()
 
@@ -248,8 +262,10 @@ def test_a_second_target_forgets_the_first(name, case):
     accepted = case.train[case.net.predict(case.train) == 1][:3]
     method = build(name, case.net).fit(case.train)
     method.explain(refused)
-    second = method.explain(accepted, target=0).points
-    fresh = build(name, case.net).fit(case.train).explain(accepted, target=0).points
+    second = method.explain(accepted, target=0).encoded_counterfactuals
+    fresh = (
+        build(name, case.net).fit(case.train).explain(accepted, target=0).encoded_counterfactuals
+    )
     np.testing.assert_array_equal(second, fresh)
     assert np.isfinite(second).any()
 

@@ -82,16 +82,16 @@ def test_margin_is_raised_until_robust(seed, haste, make_case, monkeypatch):
     low, high = case.train.min(axis=0), case.train.max(axis=0)
     raised = 0
     for e in method.explain(case.refused[:4]):
-        inside = np.minimum(low, e.x), np.maximum(high, e.x)
+        inside = np.minimum(low, e.encoded_original), np.maximum(high, e.encoded_original)
         assert e.status == "feasible"
         margin = float(e.reason.split("margin ")[1].split(";")[0])
         count = round((margin - 0.02) / step)
         assert margin == pytest.approx(0.02 + count * step)
-        assert pp.certify(case.net, e.point, delta).robust[0]
-        assert np.abs(e.point - e.x).sum() == pytest.approx(
-            nearest(case.net, e.x, margin + _SLACK, *inside), abs=1e-6
+        assert pp.certify(case.net, e.encoded_counterfactual, delta).robust[0]
+        assert np.abs(e.encoded_counterfactual - e.encoded_original).sum() == pytest.approx(
+            nearest(case.net, e.encoded_original, margin + _SLACK, *inside), abs=1e-6
         )
-        before = [method.nearest(e.x, 0.02 + n * step) for n in range(count)]
+        before = [method.nearest(e.encoded_original, 0.02 + n * step) for n in range(count)]
         assert not any(pp.certify(case.net, p, delta).robust[0] for p in before)
         raised += count > 1
     assert raised >= 1
@@ -129,9 +129,9 @@ def test_nearest_over_grids_and_categories(make_net):
     good = cells[net.margin(cells) >= 0.02]
     refused = cells[net.predict(cells) == 0][::40][:6]
     for e in method.explain(refused):
-        best = np.abs(good - e.x).mean(axis=1).min()
+        best = np.abs(good - e.encoded_original).mean(axis=1).min()
         assert e.distance == pytest.approx(best, abs=1e-9)
-        assert (cells == e.point).all(axis=1).any()
+        assert (cells == e.encoded_counterfactual).all(axis=1).any()
 
 
 @pytest.mark.parametrize("status", ["kTimeLimit", "kUnknown"])
@@ -143,7 +143,9 @@ def test_no_status_of_the_solver_loses_an_answer(status, case, monkeypatch):
         ill_solver(patch, status, lambda n: n % 3 > 0)
         again = method.explain(case.refused[:3])
     assert [e.status for e in again] == [e.status for e in truth] == ["feasible"] * 3
-    np.testing.assert_allclose(again.points, truth.points, atol=1e-6)
+    np.testing.assert_allclose(
+        again.encoded_counterfactuals, truth.encoded_counterfactuals, atol=1e-6
+    )
     ill_solver(monkeypatch, status, lambda n: True)
     for e in method.explain(case.refused[:3]):
         if e.status == "solver_error":
@@ -151,7 +153,7 @@ def test_no_status_of_the_solver_loses_an_answer(status, case, monkeypatch):
             continue
         assert e.status in ("feasible", "valid")
         assert "the solver failed" in e.reason
-        assert case.net.predict(e.point)[0] == 1
+        assert case.net.predict(e.encoded_counterfactual)[0] == 1
 
 
 def test_what_was_found_before_the_solver_failed_is_kept(case, monkeypatch):
@@ -171,6 +173,6 @@ def test_what_was_found_before_the_solver_failed_is_kept(case, monkeypatch):
     assert "nearest point of margin 0.02" in e.reason
     assert "out of luck" in e.reason
     (e,) = method.explain(case.refused[1:2])  # it fails at once
-    assert (e.status, e.point) == ("solver_error", None)
+    assert (e.status, e.encoded_counterfactual) == ("solver_error", None)
     with pytest.raises(SolverError, match="out of luck"):
         method.nearest(case.refused[0], 0.02)

@@ -41,10 +41,10 @@ def test_points_have_the_gap_and_are_nearer_than_the_prototype(case):
     for e in result:
         if not e.found:
             continue
-        assert gap(case.net, e.point) > 0.3 - 1e-9
-        q = method.prototype(e.x, 1)
+        assert gap(case.net, e.encoded_counterfactual) > 0.3 - 1e-9
+        q = method.prototype(e.encoded_original, 1)
         if gap(case.net, q) > 0.3:
-            assert cost(e.point, e.x) < cost(q, e.x)
+            assert cost(e.encoded_counterfactual, e.encoded_original) < cost(q, e.encoded_original)
             compared += 1
     assert compared >= 5
 
@@ -63,13 +63,15 @@ def test_verdicts_and_the_order_of_kappas(case):
     raised = 0
     for i, e in enumerate(both):
         single = [runs[kappa][i] for kappa in (0.1, 0.9)]
-        report = pp.certify(case.net, e.point, delta)
+        report = pp.certify(case.net, e.encoded_counterfactual, delta)
         assert (e.status == "feasible") == report.robust[0]
         if single[0].status == "feasible":
-            np.testing.assert_array_equal(e.point, single[0].point)
+            np.testing.assert_array_equal(
+                e.encoded_counterfactual, single[0].encoded_counterfactual
+            )
         else:
             best = max((s for s in single if s.found), key=lambda s: s.margin)
-            np.testing.assert_array_equal(e.point, best.point)
+            np.testing.assert_array_equal(e.encoded_counterfactual, best.encoded_counterfactual)
             raised += best is single[1]
     assert raised >= 2
     assert any(e.status == "feasible" for e in both)
@@ -104,7 +106,15 @@ def test_theta_pulls_to_the_prototype(case):
         method = pp.ProtoR(case.net, 0.0, kappas=(0.1,), theta=theta, **QUICK).fit(case.train)
         result = method.explain(case.refused)
         far.append(
-            np.mean([np.linalg.norm(e.point - method.prototype(e.x, 1)) for e in result if e.found])
+            np.mean(
+                [
+                    np.linalg.norm(
+                        e.encoded_counterfactual - method.prototype(e.encoded_original, 1)
+                    )
+                    for e in result
+                    if e.found
+                ]
+            )
         )
     assert far[1] < far[0]
 

@@ -63,20 +63,24 @@ def test_the_objective_goes_down(case):
     result = method.explain(case.refused)
     checked = 0
     for e in result:
-        start = method.boundary(e.x, 1)
-        samples = method.ball(e.x, start)
+        start = method.boundary(e.encoded_original, 1)
+        samples = method.ball(e.encoded_original, start)
         accepted = case.net.predict(samples) == 1
         if not e.found or accepted.all() or not accepted.any() or checked == 2:
             continue
         before = objective(start, samples, accepted, method, 4)
-        after = objective(e.point, samples, accepted, method, 4)
-        value, slope = method.objective(e.point[None], samples[None], accepted[None])
+        after = objective(e.encoded_counterfactual, samples, accepted, method, 4)
+        value, slope = method.objective(
+            e.encoded_counterfactual[None], samples[None], accepted[None]
+        )
         assert value[0] == pytest.approx(after, abs=2e-6)
         step = 1e-4 * np.eye(4)
         numeric = [
             np.subtract(
                 *(
-                    method.objective((e.point + s * d)[None], samples[None], accepted[None])[0][0]
+                    method.objective(
+                        (e.encoded_counterfactual + s * d)[None], samples[None], accepted[None]
+                    )[0][0]
                     for s in (1, -1)
                 )
             )
@@ -85,7 +89,10 @@ def test_the_objective_goes_down(case):
         ]
         np.testing.assert_allclose(slope[0], numeric, atol=1e-3)
         assert after < before - 1e-3
-        assert np.abs(e.point - e.x).sum() <= np.abs(start - e.x).sum() + method.delta_plus + 1e-9
+        assert (
+            np.abs(e.encoded_counterfactual - e.encoded_original).sum()
+            <= np.abs(start - e.encoded_original).sum() + method.delta_plus + 1e-9
+        )
         checked += 1
     assert checked == 2
 
@@ -93,9 +100,12 @@ def test_the_objective_goes_down(case):
 def test_room_beyond_the_boundary_is_kept(case):
     method = pp.Rbr(case.net, delta_plus=0.01).fit(case.train)
     for e in method.explain(case.refused):
-        start = method.boundary(e.x, 1)
-        assert np.abs(e.point - e.x).sum() <= np.abs(start - e.x).sum() + 0.01 + 1e-9
-        assert case.net.predict(e.point)[0] == 1
+        start = method.boundary(e.encoded_original, 1)
+        assert (
+            np.abs(e.encoded_counterfactual - e.encoded_original).sum()
+            <= np.abs(start - e.encoded_original).sum() + 0.01 + 1e-9
+        )
+        assert case.net.predict(e.encoded_counterfactual)[0] == 1
 
 
 def test_boundary_is_the_nearest_point_of_all_lines(case):

@@ -52,7 +52,7 @@ def test_published_options_on_compas(compas, name):
     result = METHODS[name](net, **options).fit(X).explain(refused)
     found = [e for e in result if e.found]
     assert len(found) >= 5
-    points = np.array([e.point for e in found])
+    points = np.array([e.encoded_counterfactual for e in found])
     assert (net.predict(points) == 1).all()
     assert np.mean([e.distance for e in found]) < 0.25
     if robust:

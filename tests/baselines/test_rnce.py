@@ -15,8 +15,8 @@ def test_nearest_robust_row(case, delta):
     robust = case.train[truth > 0.0]
     assert 5 < len(robust) < len(case.train) / 2
     for e in pp.Rnce(case.net, delta).fit(case.train).explain(case.refused):
-        best = robust[np.abs(robust - e.x).sum(axis=1).argmin()]
-        np.testing.assert_array_equal(e.point, best)
+        best = robust[np.abs(robust - e.encoded_original).sum(axis=1).argmin()]
+        np.testing.assert_array_equal(e.encoded_counterfactual, best)
         assert e.status == "feasible"
 
 
@@ -26,9 +26,12 @@ def test_line_search(case):
     lines = pp.Rnce(case.net, delta, steps=40).fit(case.train).explain(case.refused)
     nearer = 0
     for row, line in zip(rows, lines, strict=True):
-        points = [row.x + s * (row.point - row.x) for s in np.linspace(0.0, 1.0, 41)[1:]]
+        points = [
+            row.encoded_original + s * (row.encoded_counterfactual - row.encoded_original)
+            for s in np.linspace(0.0, 1.0, 41)[1:]
+        ]
         truth = [p for p in points if milp_margin(case.net, p, delta, 1) >= 1e-6]
-        best = min(np.abs(p - row.x).mean() for p in truth)
+        best = min(np.abs(p - row.encoded_original).mean() for p in truth)
         assert line.distance == pytest.approx(best, abs=1e-12)
         assert line.status == "feasible"
         nearer += line.distance < row.distance
@@ -41,7 +44,7 @@ def test_all_points_of_the_line_are_tried(x, share):
     net = pp.Network([([[1.0]], [-0.5])])
     train = np.array([[0.0], [0.9]])
     (e,) = pp.Rnce(net, 0.0, steps=5).fit(train).explain([[x]])
-    assert e.point[0] == pytest.approx(x + share * (0.9 - x))
+    assert e.encoded_counterfactual[0] == pytest.approx(x + share * (0.9 - x))
 
 
 def test_no_robust_row_is_said(case):

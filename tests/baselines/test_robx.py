@@ -20,8 +20,8 @@ def test_answers_are_stable(case):
     assert all(e.found for e in result)
     fresh = np.random.default_rng(99).standard_normal((20_000, 4))
     for e in result:
-        assert stability(case.net, e.point, 0.05, fresh) >= 0.55 - 0.03
-        assert method.stability(e.point[None])[0] >= 0.55
+        assert stability(case.net, e.encoded_counterfactual, 0.05, fresh) >= 0.55 - 0.03
+        assert method.stability(e.encoded_counterfactual[None])[0] >= 0.55
 
 
 def test_stability_by_its_definition(case):
@@ -37,13 +37,13 @@ def test_answer_lies_on_the_line_between_the_two_rows(case):
     stable = accepted[method.stability(accepted) >= 0.6]
     moved = 0
     for e in method.explain(case.refused):
-        first = accepted[np.abs(accepted - e.x).sum(axis=1).argmin()]
-        last = stable[np.abs(stable - e.x).sum(axis=1).argmin()]
+        first = accepted[np.abs(accepted - e.encoded_original).sum(axis=1).argmin()]
+        last = stable[np.abs(stable - e.encoded_original).sum(axis=1).argmin()]
         line = [(1 - s) * first + s * last for s in np.linspace(0.0, 1.0, 11)]
         good = [
             p for p in line if method.stability(p[None])[0] >= 0.6 and case.net.predict(p)[0] == 1
         ]
-        np.testing.assert_allclose(e.point, good[0], atol=1e-12)
+        np.testing.assert_allclose(e.encoded_counterfactual, good[0], atol=1e-12)
         moved += bool((good[0] != first).any())
     assert moved >= 2
 
@@ -59,4 +59,7 @@ def test_a_higher_tau_goes_farther(case, tau):
     low = pp.RobX(case.net, tau=0.4, sigma=0.05).fit(case.train).explain(case.refused)
     high = pp.RobX(case.net, tau=tau, sigma=0.05).fit(case.train).explain(case.refused)
     method = pp.RobX(case.net, sigma=0.05).fit(case.train)
-    assert method.stability(high.points).mean() > method.stability(low.points).mean()
+    assert (
+        method.stability(high.encoded_counterfactuals).mean()
+        > method.stability(low.encoded_counterfactuals).mean()
+    )

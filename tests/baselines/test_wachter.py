@@ -13,9 +13,11 @@ def test_valid_when_it_says_so_and_stops_there(case):
     found = [e for e in result if e.found]
     assert len(found) >= 9
     for e in found:
-        assert case.net.predict(e.point)[0] == 1
+        assert case.net.predict(e.encoded_counterfactual)[0] == 1
         # one step before, no column more than a few steps away, the class was not reached
-        back = e.point - 0.02 * np.sign(e.point - e.x)
+        back = e.encoded_counterfactual - 0.02 * np.sign(
+            e.encoded_counterfactual - e.encoded_original
+        )
         assert case.net.margin(back)[0] < e.margin
 
 
@@ -34,7 +36,7 @@ def test_the_way_is_that_of_adam_on_the_loss(case):
     result = pp.Wachter(case.net, rate=0.02, penalty=0.3).fit(case.train).explain(case.refused)
     compared = 0
     for e in result:
-        x = torch.tensor(e.x)
+        x = torch.tensor(e.encoded_original)
         z = x.clone().requires_grad_()
         adam = torch.optim.Adam([z], lr=0.02, amsgrad=True)
         for _ in range(100):
@@ -46,7 +48,7 @@ def test_the_way_is_that_of_adam_on_the_loss(case):
             with torch.no_grad():
                 z.copy_(torch.clamp(z, torch.minimum(low, x), torch.maximum(high, x)))
         if margin(z) >= 1e-6:  # within the first hundred steps: the penalty is still the first one
-            np.testing.assert_allclose(e.point, z.detach().numpy(), atol=1e-6)
+            np.testing.assert_allclose(e.encoded_counterfactual, z.detach().numpy(), atol=1e-6)
             compared += 1
     assert compared >= 6
 
@@ -67,4 +69,4 @@ def test_a_row_without_a_gradient_is_not_found():
     net = pp.Network([([[1.0]], [-2.0]), ([[1.0]], [-0.5])])
     result = pp.Wachter(net).fit([[0.0], [3.0]]).explain([[0.5]])
     assert result[0].status == "not_found"
-    assert result[0].point is None
+    assert result[0].encoded_counterfactual is None

@@ -87,7 +87,7 @@ def test_what_is_read_is_what_was_explained(written, world, kind):
         assert mine.ids == {"name": people["name"][theirs.index]}
         numbers = [(e.distance, e.bound, e.margin) for e in (mine, theirs)]
         np.testing.assert_array_equal(*numbers)
-        for name in ("x", "point"):
+        for name in ("encoded_original", "encoded_counterfactual"):
             a, b = getattr(mine, name), getattr(theirs, name)
             assert (a is None) == (b is None)
             assert a is None or a.tobytes() == b.tobytes()

@@ -159,7 +159,7 @@ def test_the_next_network_breaks_no_more_promises_than_stated(monkeypatch):
             losses.append(0.0)  # nothing is promised
             continue
         stated += 1
-        answers = explained(found.delta).points
+        answers = explained(found.delta).encoded_counterfactuals
         losses.append(np.mean([net.predict(answers) != 1 for net in nets[n:]]))
     assert stated >= 100
     assert np.mean(losses) <= risk + 3.5 * np.std(losses) / math.sqrt(len(losses))
@@ -187,7 +187,7 @@ def test_risk_holds_on_average_and_not_for_the_draws_that_get_a_statement(monkey
         assert "average over all draws" in found.statement
         assert "a draw for which no size suffices counts as no broken promise" in found.statement
         assert "not conditional on this draw" in found.statement
-        answers = explained(found.delta).points
+        answers = explained(found.delta).encoded_counterfactuals
         losses.append(np.mean([net.predict(answers) != 1 for net in nets[9:]]))
     assert len(losses) >= 3
     assert np.mean(losses) > 2.0 * risk  # the reason why the condition is stated
@@ -261,7 +261,7 @@ def test_the_size_of_a_box_is_chosen_in_place_of_delta():
     assert found.label == "1 times the box"
     assert "with 1 times the box" in found.statement
     half = box.scaled(0.5)
-    answer = pp.Proplace(BASE, half).fit(ROWS).explain(REFUSED).points
+    answer = pp.Proplace(BASE, half).fit(ROWS).explain(REFUSED).encoded_counterfactuals
     share = np.mean([net.predict(answer) != 1 for net in later])
     assert found.curve["risk"].iloc[1] == pytest.approx((19 * share + 1) / 20)
     grid = quiet(BASE, ROWS, retrained=later, people=REFUSED, shifts=box, risk=0.05)

@@ -221,7 +221,7 @@ def test_the_explainer_asks_for_it():
     found = [answer for answer in result if answer.found]
     assert found
     for answer in found:
-        asked = float32_margin(net, explainer.shifts_, answer.point[None])[0]
+        asked = float32_margin(net, explainer.shifts_, answer.encoded_counterfactual[None])[0]
         assert answer.certificate.facts["margin"] == asked
         assert answer.certificate.check(net).accepted
         assert answer.margin >= asked

@@ -47,7 +47,7 @@ def test_a_table_becomes_a_table(loans, explainer, tmp_path):
     assert found["distance"].tolist() == [e.distance for e in expected]
     answers = found[["age", "income", "job", "member"]]
     encoded = loans.schema.encode(answers)
-    assert encoded.tobytes() == expected.points.tobytes()
+    assert encoded.tobytes() == expected.encoded_counterfactuals.tobytes()
     assert pp.certify(loans.net, encoded, 0.01).robust.all()
     out = tmp_path / "new" / "results"
     assert {path.name for path in out.iterdir()} == {
@@ -176,7 +176,9 @@ def test_without_a_schema_the_table_holds_the_networks_columns(framework, tmp_pa
     found = pd.read_csv(tmp_path / "out" / "results.csv")
     assert found["status"].tolist() == [e.status for e in expected]
     assert "optimal" in set(found["status"])
-    assert found[["a", "b", "c"]].to_numpy() == pytest.approx(expected.points, abs=1e-15)
+    assert found[["a", "b", "c"]].to_numpy() == pytest.approx(
+        expected.encoded_counterfactuals, abs=1e-15
+    )
 
 
 @pytest.mark.parametrize(

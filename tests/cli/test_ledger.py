@@ -88,7 +88,10 @@ def test_promises_are_those_of_the_results(made):
         assert set(frame["person"]) == set(whole) == {"ann", "bob", "dee"}
         assert set(frame["expires"]) == {DAY}
         for number, person in frame["person"].items():
-            assert ledger.promise(number).point.tolist() == whole[person].point.tolist()
+            assert (
+                ledger.promise(number).point.tolist()
+                == whole[person].encoded_counterfactual.tolist()
+            )
         assert ledger.verify().good
 
 

@@ -500,7 +500,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
         assert e.certificate.check(sets).accepted
         rng = np.random.default_rng(0)
         for each in sets:
-            worst = sampled_margins(each.network, e.point, each.shifts, 1, rng)
+            worst = sampled_margins(each.network, e.encoded_counterfactual, each.shifts, 1, rng)
             assert worst.min() >= 0.0
 
 

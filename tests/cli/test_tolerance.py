@@ -45,7 +45,7 @@ def test_check_demands_what_the_folder_promises(loans, results):
     assert "12 of 12" in good("check", results / "wide", "--model", model).stdout
     opened = ResultsFolder.open(results / "wide")
     line = next(opened.lines())
-    alone = pp.certify(loans.net, line.explanation.point, 0.01, certificates=True)
+    alone = pp.certify(loans.net, line.explanation.encoded_counterfactual, 0.01, certificates=True)
     proved = alone.certificates[0].check(loans.net).statement
     assert too_narrow(proved, opened.setting.sets[0].tolerance)
     assert not too_narrow(opened.certificate(line).check(loans.net).statement, None)

@@ -79,14 +79,18 @@ def test_request_equals_the_same_words_in_a_schema(explainer):
     there = pp.Proplace(PIPE, 0.003, k=6, schema=schema).fit(FRAME).explain(REFUSED, "granted")
     here = explainer.explain(REFUSED, "granted", immutable=["age"], increasing=["income"])
     assert [e.status for e in here] == [e.status for e in there]
-    assert np.array_equal(here.points, there.points, equal_nan=True)
+    assert np.array_equal(
+        here.encoded_counterfactuals, there.encoded_counterfactuals, equal_nan=True
+    )
 
 
 def test_wider_range_leaves_the_answer_as_it_is(explainer):
     plain = explainer.explain(REFUSED, "granted")
     wide = explainer.explain(REFUSED, "granted", ranges={"income": (0, 10_000_000)})
     assert [e.status for e in wide] == [e.status for e in plain]
-    assert np.array_equal(wide.points, plain.points, equal_nan=True)
+    assert np.array_equal(
+        wide.encoded_counterfactuals, plain.encoded_counterfactuals, equal_nan=True
+    )
 
 
 def test_second_request_tests_no_training_row_again(monkeypatch):
@@ -116,9 +120,11 @@ def test_workers_and_streams_ask_the_same(explainer):
     there = pp.Proplace(PIPE, 0.003, k=6, n_jobs=2).fit(FRAME).explain(REFUSED, "granted", **asked)
     request = explainer.request("granted", **asked)
     streamed = [e for part in explainer.stream([REFUSED], request) for e in part]
-    assert np.array_equal(here.points, there.points, equal_nan=True)
+    assert np.array_equal(
+        here.encoded_counterfactuals, there.encoded_counterfactuals, equal_nan=True
+    )
     for mine, other in zip(here, streamed, strict=True):
-        assert np.array_equal(mine.point, other.point)
+        assert np.array_equal(mine.encoded_counterfactual, other.encoded_counterfactual)
 
 
 def test_setting_knows_which_ranges_are_declared(explainer):

@@ -28,15 +28,26 @@ def run(answers, count, distance=None):
         x, point = np.zeros(WIDTH), np.zeros(WIDTH)
         changes = answers.get(tuple(sorted(kept)))
         if changes is None:
-            return Finding("not_found", "nothing", x=x)
+            return Finding("not_found", "nothing", encoded_original=x)
         for feature, change in changes.items():
             point[feature] = change
-        return Finding("optimal", "", x=x, point=point, distance=sum(changes.values()))
+        return Finding(
+            "optimal",
+            "",
+            encoded_original=x,
+            encoded_counterfactual=point,
+            distance=sum(changes.values()),
+        )
 
     found = diverse(find, schema, count, distance)
     assert [e.rank for e in found] == list(range(len(found)))
     return [
-        {int(f): float(e.point[f]) for f in np.flatnonzero(e.point)} if e.found else e.reason
+        {
+            int(f): float(e.encoded_counterfactual[f])
+            for f in np.flatnonzero(e.encoded_counterfactual)
+        }
+        if e.found
+        else e.reason
         for e in found
     ], asked
 

@@ -78,7 +78,7 @@ def test_fixed_iff_no_network_accepts_anything_legal(seed):
         else:
             assert (e.status == "fixed_prediction") == (most < 0.0), (e.status, most)
         if e.status == "fixed_prediction":
-            assert e.point is None
+            assert e.encoded_counterfactual is None
             assert "whatever this person changed" in str(e.describe())
     assert seen - {"already_valid"}
 

@@ -70,9 +70,9 @@ def test_a_clone_of_an_explainer_keeps_the_fitted_model():
 
 def test_n_jobs_may_change_after_fit():
     explainer = pp.Proplace(NET, 0.02).fit(TRAIN)
-    before = explainer.explain(REFUSED).points
+    before = explainer.explain(REFUSED).encoded_counterfactuals
     explainer.n_jobs = 2
-    np.testing.assert_array_equal(explainer.explain(REFUSED).points, before)
+    np.testing.assert_array_equal(explainer.explain(REFUSED).encoded_counterfactuals, before)
 
 
 def test_parameters_are_kept_as_given_and_checked_in_fit():
@@ -97,7 +97,7 @@ def test_what_is_called_certified_has_a_certificate(name):
         if STATUSES[e.status].certified:
             assert e.certificate.check(NET).accepted
             assert e.certificate.facts["target"] == 1
-            assert e.certificate.facts["input"] == e.point.tolist()
+            assert e.certificate.facts["input"] == e.encoded_counterfactual.tolist()
             for _ in range(50):
                 layers = [
                     (
@@ -106,7 +106,7 @@ def test_what_is_called_certified_has_a_certificate(name):
                     )
                     for layer in NET.layers
                 ]
-                assert pp.Network(layers).predict(e.point)[0] == 1
+                assert pp.Network(layers).predict(e.encoded_counterfactual)[0] == 1
         elif e.found:
             assert e.certificate is None
     statuses = {e.status for e in result}
@@ -123,7 +123,9 @@ def test_every_method_streams_and_writes_batches(name, tmp_path):
     explainer = made(name, schema=schema).fit(table)
     result = explainer.explain(people)
     parts = list(explainer.stream([people[:2], people[2:]]))
-    np.testing.assert_array_equal(np.vstack([part.points for part in parts]), result.points)
+    np.testing.assert_array_equal(
+        np.vstack([part.encoded_counterfactuals for part in parts]), result.encoded_counterfactuals
+    )
     summary = explain_file(explainer, tmp_path / "people.csv", tmp_path / "out")
     assert summary.rows == len(people)
     assert sum(summary.statuses.values()) == len(people)

@@ -180,7 +180,7 @@ def test_workers_need_no_source():
     pipe = fitted("drop first", "mlp", frame, y)
     _, one = answers(pipe, frame, pipe, n=4)
     _, two = answers(pipe, frame, pipe, n=4, n_jobs=2)
-    np.testing.assert_array_equal(one.points, two.points)
+    np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
 
 
 def test_scaling_twice_is_asked_for_by_name():
@@ -273,7 +273,7 @@ def test_boolean_labels_are_targets_and_calibrate():
     refused = frame[~pipe.predict(frame)].head(4)
     found = [explainer.explain(refused, target) for target in (True, 1, np.True_)]
     assert all(e.found for e in found[0])
-    assert len({tuple(result.points.ravel()) for result in found}) == 1
+    assert len({tuple(result.encoded_counterfactuals.ravel()) for result in found}) == 1
     back = explainer.explain(frame[pipe.predict(frame)].head(4), False)
     assert {e.target for e in back} == {0}
     calibrated = pp.calibrate_delta(pipe, frame, retrained=[pipe], people=refused, deltas=[0.001])

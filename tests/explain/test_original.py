@@ -111,12 +111,12 @@ def test_explain_withholds_counterfactuals_of_arrays_that_the_original_refuses(k
     assert [e.status for e in before[-2:]] == ["already_valid"] * 2
     assert all(e.checked_with_original for e in before)
     for e in before:
-        assert model.predict_original(e.point[None])[0] == 1
+        assert model.predict_original(e.encoded_counterfactual[None])[0] == 1
     negate()
     after = explainer.explain(people)
     assert {e.status for e in after} == {"model_mismatch"}
     for e in after:
-        assert (e.point, e.counterfactual, e.certificate) == (None, None, None)
+        assert (e.encoded_counterfactual, e.counterfactual, e.certificate) == (None, None, None)
     assert [e.index for e in after] == list(range(8))
 
 
@@ -158,7 +158,7 @@ def test_condition_in_forward_is_found_on_the_training_rows_or_the_counterfactua
         (e,) = explainer.explain([x])
         statuses.append(e.status)
         if e.found:
-            assert model.predict_original(e.point[None])[0] == 1
+            assert model.predict_original(e.encoded_counterfactual[None])[0] == 1
             assert e.checked_with_original
     assert statuses.count("model_mismatch") >= 3
     assert statuses.count("optimal") >= 3

@@ -87,7 +87,7 @@ def test_written_answer_in_a_box_is_legal_and_not_nearer_than_its_bound(rules, s
             explainer.explain(people, gap=0), people.itertuples(index=False), strict=True
         ):
             if e.status == "already_valid":
-                assert net.predict(e.x)[0] == 1
+                assert net.predict(e.encoded_original)[0] == 1
                 continue
             options = map(legal_numbers, schema.features, person)
             points = np.array(list(itertools.product(*options)))
@@ -111,7 +111,7 @@ def test_written_answer_in_a_box_is_legal_and_not_nearer_than_its_bound(rules, s
             answer = e.counterfactual.to_numpy(dtype=float)
             assert (points == answer).all(axis=1).any()  # as it is read, it is a legal point
             again = schema.encode_people(pd.DataFrame([e.counterfactual]))[0]
-            np.testing.assert_array_equal(again[0], e.point)  # bit for bit
+            np.testing.assert_array_equal(again[0], e.encoded_counterfactual)  # bit for bit
             assert worst_logit(net, answer / 8.0, DELTA)[0] >= 1e-6
             assert e.certificate.check(net).accepted
     assert met >= 3
@@ -171,7 +171,7 @@ def test_the_nearest_legal_robust_point_of_the_hulls(search):
         answer = e.counterfactual["a"]
         assert answer == a or 0.0 <= answer <= 1.0
         stayed += answer == a
-        assert worst_logit(net, e.point, DELTA)[0] >= 1e-6
+        assert worst_logit(net, e.encoded_counterfactual, DELTA)[0] >= 1e-6
         assert e.certificate.check(net).accepted
     assert met >= 3
     assert 0 < stayed < met  # both ways are the nearest for somebody
@@ -299,9 +299,11 @@ def test_a_person_a_little_outside_is_explained(explainer, change):
         assert new[name] == frame[name][0] or low <= new[name] <= high
     assert new["income"] % 10 == 0
     again = SCHEMA.encode_people(pd.DataFrame([new.to_dict()]))
-    np.testing.assert_array_equal(again[0][0], e.point)  # what is read is what was proved
+    np.testing.assert_array_equal(
+        again[0][0], e.encoded_counterfactual
+    )  # what is read is what was proved
     array = explainer.explain(SCHEMA.encode_people(frame)[0], gap=0)[0]
-    np.testing.assert_array_equal(array.point, e.point)
+    np.testing.assert_array_equal(array.encoded_counterfactual, e.encoded_counterfactual)
     assert array.original.to_dict() == pytest.approx(e.original.to_dict())
     assert pp.certify(NET, pd.DataFrame([new.to_dict()]), 0.005, schema=SCHEMA).robust.all()
 

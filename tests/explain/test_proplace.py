@@ -103,7 +103,7 @@ def test_several_classes(seed):
             assert answer.target == target
             if answer.found:
                 check_promise(explainer, world.schema, answer)
-                assert world.net.predict(answer.point)[0] == target
+                assert world.net.predict(answer.encoded_counterfactual)[0] == target
 
 
 def test_both_targets_of_one_logit():
@@ -112,7 +112,7 @@ def test_both_targets_of_one_logit():
     for target in (0, 1):
         for answer in explainer.explain(world.refused(3, target), target=target, gap=0):
             check_promise(explainer, world.schema, answer)
-            assert world.net.predict(answer.point)[0] == target
+            assert world.net.predict(answer.encoded_counterfactual)[0] == target
 
 
 def test_weights_by_spread():
@@ -157,7 +157,9 @@ def test_no_shifts_is_the_plain_plausible_counterfactual():
     found = explainer.explain(world.refused(4), typical=False, gap=0)
     for answer, other in zip(found, paper, strict=True):
         check_promise(explainer, world.schema, answer)
-        assert answer.margin == pytest.approx(world.net.margin(answer.point)[0], abs=1e-9)
+        assert answer.margin == pytest.approx(
+            world.net.margin(answer.encoded_counterfactual)[0], abs=1e-9
+        )
         assert answer.distance == pytest.approx(other.distance, abs=1e-6)
         assert other.scenarios == 0  # no shift but none
 
@@ -233,7 +235,9 @@ def test_the_nearest_profile_is_the_nearest_of_the_whole_hull(seed):
     weights = explainer.distance_.weights
     for answer in explainer.explain(X[net.predict(X) == 0][:3], gap=0):
         assert answer.status == "optimal"
-        truth = whole_hull(net, schema, answer.x, answer.neighbours, weights, 1e-6 + 1e-7)
+        truth = whole_hull(
+            net, schema, answer.encoded_original, answer.neighbours, weights, 1e-6 + 1e-7
+        )
         assert answer.distance == pytest.approx(truth, abs=2e-6)
 
 
@@ -323,7 +327,7 @@ def test_too_many_profiles_for_a_box():
     box = pp.Proplace(net, 0.001, schema=frozen, region="box").fit(train)
     answer = box.explain(np.ones((1, 16)) * (np.arange(16) < 6), gap=0)[0]
     assert answer.status == "optimal"
-    assert answer.point.sum() == 9.0
+    assert answer.encoded_counterfactual.sum() == 9.0
 
 
 def read(name, target, rows):

@@ -63,7 +63,7 @@ def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
         assert e.found
         before, after = e.original, e.counterfactual
         assert (lender[0].predict(within(e, rng, 200)) == 1).all()
-        low, high = range_box(explainer.schema_, e.point, e.guaranteed_ranges)
+        low, high = range_box(explainer.schema_, e.encoded_counterfactual, e.guaranteed_ranges)
         assert joint_attack(models.network, low, high, models.shifts, 1, rng, 60) >= -1e-9
         statement = e.certificate.check(models.network, box=(low, high))
         assert statement.accepted, statement.reason
@@ -100,7 +100,9 @@ def test_what_is_not_claimed_is_often_false(lender):
                 if rising
                 else (feature.lower, e.counterfactual[name])
             )
-            box = range_box(explainer.schema_, e.point, {**e.guaranteed_ranges, name: ends})
+            box = range_box(
+                explainer.schema_, e.encoded_counterfactual, {**e.guaranteed_ranges, name: ends}
+            )
             broken += milp_box_margin(models.network, *box, models.shifts, 1) < 0.0
     assert kept >= 5
     assert broken >= 1
@@ -111,7 +113,7 @@ def test_answers_are_the_same_with_and_without(lender, monkeypatch):
     monkeypatch.setattr(prove, "MOST_CHANGES", 0)
     _, plain = explained(lender)
     for one, two in zip(plain, wide, strict=True):
-        np.testing.assert_array_equal(one.point, two.point)
+        np.testing.assert_array_equal(one.encoded_counterfactual, two.encoded_counterfactual)
         assert (one.status, one.distance, one.bound) == (two.status, two.distance, two.bound)
         assert one.guaranteed_ranges == {}
         assert "low" not in one.certificate.facts
@@ -174,7 +176,7 @@ def test_several_networks_must_all_accept_it(lender):
     explainer = pp.Proplace(model, 0.005, **options).fit(table)
     rng, wide = np.random.default_rng(2), 0
     for e in explainer.explain(refused):
-        low, high = range_box(explainer.schema_, e.point, e.guaranteed_ranges)
+        low, high = range_box(explainer.schema_, e.encoded_counterfactual, e.guaranteed_ranges)
         assert e.certificate.check(explainer.sets_, box=(low, high)).accepted
         for models in explainer.sets_:
             assert joint_attack(models.network, low, high, models.shifts, 1, rng, 40) >= -1e-9

@@ -61,7 +61,11 @@ def test_tables_and_arrays_agree():
     fitted = pp.Proplace(world.net, 0.01, k=12, schema=world.schema).fit(world.X)
     for a, b, c in zip(table, array, fitted.explain(frame), strict=True):
         assert a.distance == b.distance == c.distance
-        assert a.point.tobytes() == b.point.tobytes() == c.point.tobytes()
+        assert (
+            a.encoded_counterfactual.tobytes()
+            == b.encoded_counterfactual.tobytes()
+            == c.encoded_counterfactual.tobytes()
+        )
         assert a.counterfactual.astype(object).equals(b.counterfactual.astype(object))
 
 
@@ -157,7 +161,7 @@ def test_explanations_as_a_sequence():
     with pytest.raises(IndexError):
         result[4]
     assert repr(result) == "Explanations(4 optimal)"
-    assert result.points.shape == (4, world.schema.width)
+    assert result.encoded_counterfactuals.shape == (4, world.schema.width)
     text = repr(result[0])
     assert text.startswith("Explanation('p0', optimal, distance")
     assert "->" in text
@@ -205,7 +209,7 @@ def test_empty_tables():
         assert result.complete
         assert repr(result) == "Explanations(none)"
         assert len(result.to_frame()) == 0
-        assert len(result.points) == 0
+        assert len(result.encoded_counterfactuals) == 0
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_withheld_counterfactual_keeps_no_claim():
     pipe[-1].intercepts_[-1] -= 100.0
     for e in explainer.explain(refused, "yes"):
         assert e.status == "model_mismatch"
-        assert (e.point, e.counterfactual, e.certificate) == (None, None, None)
+        assert (e.encoded_counterfactual, e.counterfactual, e.certificate) == (None, None, None)
         assert dict(e.guaranteed_ranges) == {}
         assert np.isnan([e.distance, e.margin, e.plausibility]).all()
         assert e.nearest_row is None

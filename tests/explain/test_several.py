@@ -115,9 +115,9 @@ def test_pipelines_with_their_own_scalers(schema):
             assert said(pipe, answer) == "yes"
         accepted += all(said(pipe, plain) == "yes" for pipe in pipes)
         for models, delta in zip(explainer.sets_, (0.02, 0.0, 0.01), strict=True):
-            check_robust(models, answer.point, 1)
+            check_robust(models, answer.encoded_counterfactual, 1)
             assert models.shifts.radius == delta
-            worst = milp_margin(models.network, answer.point, models.shifts, 1)
+            worst = milp_margin(models.network, answer.encoded_counterfactual, models.shifts, 1)
             assert worst >= models.margin - 1e-9
             assert worst >= answer.margin - 1e-7
         assert isinstance(answer.certificate, CertificateBundle)
@@ -183,10 +183,12 @@ def test_a_torch_module_of_another_architecture():
     for answer in explainer.explain(people, gap=0):
         assert answer.status == "optimal"
         for module in (one, two):
-            logit = module(torch.tensor(answer.point[None], dtype=torch.float32)).detach()
+            logit = module(
+                torch.tensor(answer.encoded_counterfactual[None], dtype=torch.float32)
+            ).detach()
             assert float(logit) >= 0.0
         for models in explainer.sets_:
-            check_robust(models, answer.point, 1)
+            check_robust(models, answer.encoded_counterfactual, 1)
 
 
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
@@ -204,8 +206,8 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     result = explainer.explain([[0.1, 0.1], [0.3, 0.9]], gap=0)
     for answer in result:
         assert answer.found
-        assert net.margin(answer.point)[0] >= 1e-6 - 1e-12
-        assert milp_margin(net, answer.point, box, 1) >= 1e-6 - 1e-9
+        assert net.margin(answer.encoded_counterfactual)[0] >= 1e-6 - 1e-12
+        assert milp_margin(net, answer.encoded_counterfactual, box, 1) >= 1e-6 - 1e-9
     (other,) = result.provenance.also
     assert (other.name, other.delta) == ("the model in use", 0.0)
     assert other.network_digest == result.provenance.network_digest
@@ -226,7 +228,7 @@ def test_another_network_outside_of_its_box_has_a_say_too():
         "network 2",
     ]
     answer = explainer.explain([[0.1]], gap=0)[0]
-    assert answer.point[0] == pytest.approx(0.8, abs=1e-3)
+    assert answer.encoded_counterfactual[0] == pytest.approx(0.8, abs=1e-3)
 
 
 def test_the_fallback_is_robust_for_all(monkeypatch):
@@ -266,7 +268,7 @@ def test_two_classes_by_one_logit_and_by_two():
         .fit([[0.0], [1.0]])
         .explain([[0.1]], gap=0)[0]
     )
-    assert answer.point[0] == pytest.approx(0.6, abs=1e-3)
+    assert answer.encoded_counterfactual[0] == pytest.approx(0.6, abs=1e-3)
 
 
 # -- who refuses -----------------------------------------------------------------------------------
@@ -320,7 +322,11 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     person = pd.DataFrame({"a": [0.3], "b": [0.15]})  # may reach 0.75: enough for one of them
     answer = explainer.explain(person, gap=0)[0]
     assert answer.reason.startswith("network 2 refuses it whatever b may become (a cannot change)")
-    reason = explainer._robust_rows(1).admissible(explainer.schema_.person(answer.x), 5).reason
+    reason = (
+        explainer._robust_rows(1)
+        .admissible(explainer.schema_.person(answer.encoded_original), 5)
+        .reason
+    )
     assert "for the model in use, 0 also for network 2" in reason
     assert "every network: 0 for" not in reason
 
@@ -352,7 +358,7 @@ def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
     for answer in explainer.explain(people, target="yes", gap=0):
         assert answer.status == "model_mismatch"
         assert answer.reason.startswith("network 2 itself gives the answer 'no' and not 'yes'")
-        assert answer.point is None
+        assert answer.encoded_counterfactual is None
         assert answer.certificate is None
     accepted = table[pipes[0].predict(table) == "yes"]
     assert explainer.explain(accepted.head(3), target="yes", gap=0)[0].status == "already_valid"
@@ -373,7 +379,7 @@ def test_processes_and_runs_agree():
     )
     for a, b in zip(one, two, strict=True):
         assert (a.status, a.distance) == (b.status, b.distance)
-        np.testing.assert_array_equal(a.point, b.point)
+        np.testing.assert_array_equal(a.encoded_counterfactual, b.encoded_counterfactual)
         assert a.certificate.digest == b.certificate.digest
 
 
@@ -428,7 +434,7 @@ def test_the_time_limit_holds():
         assert answer.status in ("feasible", "not_found")
         if answer.found:
             for models in explainer.sets_:
-                check_robust(models, answer.point, 1)
+                check_robust(models, answer.encoded_counterfactual, 1)
 
 
 def test_names(tmp_path):

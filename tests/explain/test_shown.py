@@ -105,11 +105,11 @@ def test_answers_are_read_back_bit_for_bit(case):
     table = pd.DataFrame([e.counterfactual for e in found])
     again, problems = explainer.schema_.encode_people(table)
     assert not problems
-    np.testing.assert_array_equal(again, [e.point for e in found])
+    np.testing.assert_array_equal(again, [e.encoded_counterfactual for e in found])
     assert (explainer.model_.predict_original(table) == target).all()
     for e in found:
         assert e.certificate.check(explainer.net_).accepted
-        assert e.certificate.facts["input"] == e.point.tolist()
+        assert e.certificate.facts["input"] == e.encoded_counterfactual.tolist()
         for feature in explainer.schema_.features:
             before, after = people.loc[e.index, feature.name], e.counterfactual[feature.name]
             if feature.name not in e.changed:
@@ -152,15 +152,18 @@ def test_a_file_of_results_is_what_was_certified(case, kind, tmp_path, monkeypat
     names = list(explainer.schema_.by_name)
     again, problems = explainer.schema_.encode_people(table.loc[there, names])
     assert not problems
-    np.testing.assert_array_equal(again, result.points[there])
+    np.testing.assert_array_equal(again, result.encoded_counterfactuals[there])
     own = table.loc[there, [f"original_{n}" for n in names]].set_axis(names, axis=1)
     np.testing.assert_array_equal(
-        explainer.schema_.encode_people(own)[0], [result[i].x for i in there]
+        explainer.schema_.encode_people(own)[0], [result[i].encoded_original for i in there]
     )
     for e, other in zip(pp.read_results(done), result, strict=True):
         assert e.describe().sentence == other.describe().sentence
-        assert (e.point is None) == (other.point is None)
-        assert e.point is None or e.point.tobytes() == other.point.tobytes()
+        assert (e.encoded_counterfactual is None) == (other.encoded_counterfactual is None)
+        assert (
+            e.encoded_counterfactual is None
+            or e.encoded_counterfactual.tobytes() == other.encoded_counterfactual.tobytes()
+        )
         if e.original is not None:
             assert e.original.to_dict() == other.original.to_dict()
     frame = result.to_frame()

@@ -138,7 +138,7 @@ def test_a_network_too_large_for_the_licence(region):
         assert "solver='highs' or search='tree'" in e.reason
         if region == "hull":
             assert (e.status, e.bound) == ("feasible", 0.0)
-            assert pp.certify(net, e.point, 1e-4, margin=1e-6).robust[0]
+            assert pp.certify(net, e.encoded_counterfactual, 1e-4, margin=1e-6).robust[0]
         else:
             assert not e.found
 

@@ -22,7 +22,9 @@ MARGIN = 1e-6 + 1e-4  # of the search
 def changed(e):
     """Return the numbers of the changed features, from the encoded rows alone."""
     columns = e.setting.schema.columns
-    return frozenset(columns[j].feature for j in np.flatnonzero(e.x != e.point))
+    return frozenset(
+        columns[j].feature for j in np.flatnonzero(e.encoded_original != e.encoded_counterfactual)
+    )
 
 
 def check_sparse(explainer, schema, e):
@@ -74,7 +76,7 @@ def test_sparse_search_finds_the_fewest_changes_among_few_values(seed):
         robust = value >= MARGIN
         counts = counts_of(points, x)[robust]
         check_sparse(explainer, CHOICES, e)
-        assert (points[robust] == e.point).all(axis=1).any()
+        assert (points[robust] == e.encoded_counterfactual).all(axis=1).any()
         fewest = counts.min()
         assert len(changed(e)) <= max(fewest, 2) if fewest <= 2 else len(changed(e)) >= fewest
         if fewest == 1:
@@ -183,8 +185,8 @@ def test_sparse_search_works_with_other_options(options):
             continue
         assert e.status == "feasible"
         for each in e.setting.sets:
-            box = each.around(e.point[None])
-            assert pp.certify(each.network, e.point, each.shifts).robust.all()
+            box = each.around(e.encoded_counterfactual[None])
+            assert pp.certify(each.network, e.encoded_counterfactual, each.shifts).robust.all()
             if box is not None:  # the corners of the tolerance
                 for corner in itertools.product(
                     *[np.unique(pair) for pair in np.hstack(box).reshape(2, -1).T]
@@ -249,7 +251,7 @@ def test_sparse_search_stops_at_the_time_limit_and_keeps_a_certified_point(monke
     monkeypatch.setattr(sparse.SparseSearch, "_over", property(lambda _: True))
     (e,) = explainer.explain(person, prefer="sparse")
     assert e.found
-    assert explainer.robust_rows().tolist().count(e.point.tolist()) == 1
+    assert explainer.robust_rows().tolist().count(e.encoded_counterfactual.tolist()) == 1
 
 
 def test_sparse_values_are_those_of_accepted_rows():
@@ -259,7 +261,7 @@ def test_sparse_values_are_those_of_accepted_rows():
     for e in explainer.explain(world.refused(6), prefer="sparse"):
         for f in changed(e):
             span = world.schema.spans[f]
-            assert (accepted[:, span] == e.point[span]).all(axis=1).any()
+            assert (accepted[:, span] == e.encoded_counterfactual[span]).all(axis=1).any()
 
 
 def test_sparse_counterfactuals_of_a_pipeline_are_accepted_by_it():

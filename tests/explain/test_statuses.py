@@ -43,7 +43,7 @@ def test_already_valid():
     for answer in result:
         assert not answer.found
         assert answer.distance == answer.bound == 0.0
-        np.testing.assert_array_equal(answer.point, answer.x)
+        np.testing.assert_array_equal(answer.encoded_counterfactual, answer.encoded_original)
 
 
 def test_no_robust_neighbour():
@@ -94,7 +94,9 @@ def test_bad_input_never_loses_other_rows():
     assert result[3].index == "p3"
     for i in (2, 4):
         assert result[i].distance == good[i].distance
-        np.testing.assert_array_equal(result[i].point, good[i].point)
+        np.testing.assert_array_equal(
+            result[i].encoded_counterfactual, good[i].encoded_counterfactual
+        )
     table = result.to_frame()
     assert list(table.index) == list(frame.index)
     assert table.loc["p0", "status"] == "bad_input"
@@ -107,8 +109,8 @@ def test_bad_rows_of_an_array():
     result = explainer.explain([[0.2, np.nan], [0.2, 0.3], [np.inf, 0.1]])
     assert [e.status for e in result] == ["bad_input", "optimal", "bad_input"]
     assert result[0].reason == "column 'x1': nan is not finite"
-    assert result.points.shape == (3, 2)
-    assert np.isnan(result.points[[0, 2]]).all()
+    assert result.encoded_counterfactuals.shape == (3, 2)
+    assert np.isnan(result.encoded_counterfactuals[[0, 2]]).all()
     world = World(0)
     X = world.schema.encode(world.refused(2))
     X[0, world.schema.span("job")] = 0.5
@@ -199,7 +201,7 @@ def test_no_time_for_a_proof_is_no_answer(monkeypatch):
     refused = X[net.predict(X) == 0][:1]
     Clock(monkeypatch)
     (answer,) = explainer.explain(refused)
-    assert (answer.status, answer.point) == ("not_found", None)
+    assert (answer.status, answer.encoded_counterfactual) == ("not_found", None)
     assert "time limit" in answer.reason
 
 
@@ -218,7 +220,7 @@ def test_the_fallback_is_the_nearest_neighbour_that_is_proved_in_time(monkeypatc
     (answer,) = explainer.explain(world.refused(1))
     assert answer.status == "feasible"
     assert "stopped at the time limit" in answer.reason
-    np.testing.assert_array_equal(answer.point, answer.neighbours[1])
+    np.testing.assert_array_equal(answer.encoded_counterfactual, answer.neighbours[1])
     assert answer.certificate.check(world.net).accepted
 
 
@@ -290,12 +292,12 @@ def test_a_search_without_a_point_gives_a_neighbour(monkeypatch):
         assert "out of luck" in answer.reason
         assert answer.bound == 0.0
         check_promise(explainer, world.schema, answer)
-        np.testing.assert_array_equal(answer.point, answer.neighbours[0])
+        np.testing.assert_array_equal(answer.encoded_counterfactual, answer.neighbours[0])
     for answer in world.explainer(region="box").explain(world.refused(1)):
         assert answer.status == "solver_error"  # no neighbour to fall back on
         assert "out of luck" in answer.reason
         assert "no fault of the row" in answer.reason
-        assert answer.point is None
+        assert answer.encoded_counterfactual is None
 
 
 def test_the_bound_of_a_search_without_a_point_is_kept(monkeypatch):
@@ -349,7 +351,7 @@ def test_a_point_that_breaks_a_rule_is_not_returned(monkeypatch):
     explainer = pp.Proplace(net, 0.05, k=3, schema=schema).fit(train)
     (answer,) = explainer.explain([[0.2, 0.3]])
     assert answer.status == "feasible"
-    assert answer.point[0] <= 0.8 + 1e-9
+    assert answer.encoded_counterfactual[0] <= 0.8 + 1e-9
     check_promise(explainer, schema, answer)
 
 
@@ -377,7 +379,7 @@ def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
     check_promise(explainer, Schema.encoded(2), answer)
     answer = pp.Proplace(net, 0.05, k=3, region="box").fit(train).explain([[0.2, 0.3]])[0]
     assert not answer.found
-    assert answer.point is None
+    assert answer.encoded_counterfactual is None
     assert answer.reason
 
 
@@ -411,4 +413,6 @@ def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):
     # a millionth of the way to a neighbour is enough
     assert moved.distance == pytest.approx(cut[0], abs=2e-6)
     assert moved.distance < right.distance
-    assert outside_hull(moved.point, moved.neighbours, moved.x) < 1e-9
+    assert (
+        outside_hull(moved.encoded_counterfactual, moved.neighbours, moved.encoded_original) < 1e-9
+    )

@@ -83,7 +83,7 @@ def test_written_answer_keeps_every_promise(seed, gap):
         assert e.status in ("optimal", "feasible")
         assert not e.timed_out
         check_promise(small.explainer, small.schema, e, gap=gap)
-        assert worst_logit(small.net, e.point, DELTA)[0] >= 1e-6
+        assert worst_logit(small.net, e.encoded_counterfactual, DELTA)[0] >= 1e-6
     check_table(small.schema, result)
 
 
@@ -92,11 +92,13 @@ def test_bound_is_that_of_the_hull(seed):
     """No legal robust point inside the hull is nearer, by enumeration and linear programs."""
     small = Small(seed)
     for e in small.explain():
-        points = small.legal_points(e.x, 20)
-        near = np.abs(points - e.x).mean(axis=1) < e.bound - 1e-6
+        points = small.legal_points(e.encoded_original, 20)
+        near = np.abs(points - e.encoded_original).mean(axis=1) < e.bound - 1e-6
         near &= worst_logit(small.net, points, DELTA) >= MARGIN + 1e-9
-        assert all(outside_hull(row, e.neighbours, e.x) > 1e-9 for row in points[near])
-        far = outside_hull(e.point, e.neighbours, e.x)
+        assert all(
+            outside_hull(row, e.neighbours, e.encoded_original) > 1e-9 for row in points[near]
+        )
+        far = outside_hull(e.encoded_counterfactual, e.neighbours, e.encoded_original)
         assert e.in_region == (far <= 1e-7)
         assert ("outside the hull" in e.reason) == (not e.in_region)
 
@@ -114,7 +116,7 @@ def test_only_points_of_the_hull_within_the_gap_are_optimal(seed):
 def test_answer_is_not_farther_than_a_robust_neighbour(seed):
     small = Small(seed)
     for e in small.explain():
-        nearest = np.abs(e.neighbours - e.x).mean(axis=1).min()
+        nearest = np.abs(e.neighbours - e.encoded_original).mean(axis=1).min()
         assert e.distance <= IN_REGION_RATIO * nearest
 
 
@@ -126,7 +128,7 @@ def test_whole_range_as_a_step_leaves_two_values():
     result = pp.Proplace(net, 0.01, k=4, schema=schema).fit(rows).explain(rows[:1], gap=0)
     (e,) = result
     assert e.status == "feasible"
-    assert e.point.sum() == 2.0
+    assert e.encoded_counterfactual.sum() == 2.0
     assert 0.4 < e.bound < 0.5
     assert e.distance == pytest.approx(2 / 3)
 
@@ -211,7 +213,7 @@ def test_values_are_the_same_everywhere(tmp_path):
         assert model.predict(row)[0] == 1
         for values in (shown[names].iloc[i], read[names].iloc[i]):
             assert [float(v) for v in values] == row.iloc[0].tolist()
-        assert e.certificate.facts["input"] == e.point.tolist()
+        assert e.certificate.facts["input"] == e.encoded_counterfactual.tolist()
         for feature in schema.features[:3]:
             value = e.counterfactual[feature.name]
             steps = (value - feature.lower) / feature.step
@@ -230,7 +232,10 @@ def test_every_search_writes_legal_values(seed, options):
         found += 1
         check_promise(small.explainer, small.schema, e)
         for j, column in enumerate(small.schema.columns):
-            assert e.point[j] == e.x[j] or column.legal(e.point[[j]])[0]
+            assert (
+                e.encoded_counterfactual[j] == e.encoded_original[j]
+                or column.legal(e.encoded_counterfactual[[j]])[0]
+            )
     assert found
 
 
@@ -247,8 +252,8 @@ def test_milp_r_writes_legal_values(seed):
     method = METHODS["MILP-R"](small.net, DELTA, schema=small.schema).fit(small.rows)
     found = [e for e in method.explain(small.people) if e.found]
     for e in found:
-        assert small.schema.legal(e.point)[0]
-        assert small.net.predict(e.point)[0] == 1
+        assert small.schema.legal(e.encoded_counterfactual)[0]
+        assert small.net.predict(e.encoded_counterfactual)[0] == 1
     assert found
 
 
@@ -259,7 +264,9 @@ def test_rules_hold_for_written_values(seed):
     for e in explainer.explain(world.refused(5)):
         if e.found:
             check_bound(e, 0.01)
-            assert world.schema.person(e.x).allowed(e.point[None])[0]
+            assert world.schema.person(e.encoded_original).allowed(e.encoded_counterfactual[None])[
+                0
+            ]
 
 
 def test_runs_and_processes_agree():
@@ -279,6 +286,6 @@ def test_answer_that_cannot_be_written_in_time_is_not_called_a_point_of_the_hull
         small = Small(seed)
         for e in small.explain():
             assert e.found
-            far = outside_hull(e.point, e.neighbours, e.x)
+            far = outside_hull(e.encoded_counterfactual, e.neighbours, e.encoded_original)
             assert e.in_region == (far <= 1e-7)
             check_bound(e, 0.0)

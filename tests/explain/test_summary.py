@@ -39,7 +39,7 @@ def result():
 
 
 def without_point(e, status):
-    nothing = {"point": None, "counterfactual": None, "distance": math.nan}
+    nothing = {"encoded_counterfactual": None, "counterfactual": None, "distance": math.nan}
     return replace(e, status=status, plausibility=math.nan, certificate=None, **nothing)
 
 

@@ -50,7 +50,7 @@ def test_every_network_accepts_every_miss(pipeline):
     assert models.tolerance is not None
     for e in result:
         less, more = models.tolerance
-        low, high = e.point - less, e.point + more
+        low, high = e.encoded_counterfactual - less, e.encoded_counterfactual + more
         met = joint_attack(models.network, low, high, models.shifts, 1, rng, 100)
         assert met >= -1e-9
 
@@ -99,8 +99,8 @@ def test_margins_and_robust_rows_are_kept_for_each_tolerance(pipeline):
     }
     assert explainer._provers == provers
     for one, two in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one.points, two.points)
-    assert (first[0].points != first[1].points).any()
+        np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
+    assert (first[0].encoded_counterfactuals != first[1].encoded_counterfactuals).any()
 
 
 def test_a_pair_is_missed_on_its_own_side(pipeline):
@@ -142,15 +142,15 @@ def test_workers_find_the_same(pipeline):
         pp.Proplace(model, 0.01, n_jobs=n).fit(table).explain(refused, tolerance=TOLERANCE)
         for n in (1, 2)
     )
-    np.testing.assert_array_equal(one.points, two.points)
+    np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
 
 
 def test_the_proof_is_asked_for_the_whole_box(pipeline):
     """A point that is robust only where it is met exactly has no proof."""
     explainer, plain = explained(pipeline, tolerance=None, people=4)
     wide = explainer.asked(explainer.request(tolerance=TOLERANCE))
-    assert all(explainer.prover_.judge(e.point, 1).robust for e in plain)
-    assert not any(wide.prover_.judge(e.point, 1).robust for e in plain)
+    assert all(explainer.prover_.judge(e.encoded_counterfactual, 1).robust for e in plain)
+    assert not any(wide.prover_.judge(e.encoded_counterfactual, 1).robust for e in plain)
 
 
 def test_the_schema_may_say_it(pipeline):

@@ -67,7 +67,7 @@ def test_a_walk_returns_robust_typical_points_beyond_the_bound():
             if not a.found:
                 continue
             if a.typical:
-                assert a.point.tobytes() == b.point.tobytes()
+                assert a.encoded_counterfactual.tobytes() == b.encoded_counterfactual.tobytes()
                 continue
             if b.typical:
                 moved += 1
@@ -78,7 +78,10 @@ def test_a_walk_returns_robust_typical_points_beyond_the_bound():
                 check_promise(explainer, explainer.schema_, b, gap=0)
             else:
                 assert "no typical point was found" in b.reason
-                assert (b.status, b.point.tobytes()) == (a.status, a.point.tobytes())
+                assert (b.status, b.encoded_counterfactual.tobytes()) == (
+                    a.status,
+                    a.encoded_counterfactual.tobytes(),
+                )
     assert moved >= 5
 
 
@@ -110,8 +113,14 @@ def test_a_walk_mixes_numbers_in_other_categories():
     usual = explainer.robust_rows(1)
     usual = usual[explainer.accepted_people(1).test(usual)]
     people = X[(net.predict(X) == 0) & ~home]
-    moved = [e for e in explainer.explain(people, typical=True) if e.point[-1] != e.x[-1]]
-    ratios = [e.distance / explainer.distance_.between(e.x, usual).min() for e in moved]
+    moved = [
+        e
+        for e in explainer.explain(people, typical=True)
+        if e.encoded_counterfactual[-1] != e.encoded_original[-1]
+    ]
+    ratios = [
+        e.distance / explainer.distance_.between(e.encoded_original, usual).min() for e in moved
+    ]
     assert max(ratios) <= 1.0 + 1e-9
     assert min(ratios) < 0.95
     for e in moved:
@@ -155,7 +164,7 @@ def test_restricted_people_get_typical_points_and_nobody_loses_an_answer():
                 typical += b.typical
                 if not b.typical:
                     assert "no typical point was found" in b.reason
-                    assert not any_typical_row(explainer, b.x)
+                    assert not any_typical_row(explainer, b.encoded_original)
     assert answered >= 30
     assert typical >= 0.7 * answered
 
@@ -220,7 +229,7 @@ def test_baselines_take_the_target_alone(name, value):
     explainer = METHODS["WCE"](world.net, schema=world.schema).fit(world.frame)
     with raises(OptionError, name=name, value=value):
         explainer.explain(world.refused(1), **{name: value})
-    assert explainer.explain(world.refused(1))[0].x is not None
+    assert explainer.explain(world.refused(1))[0].encoded_original is not None
 
 
 def test_every_explanation_with_a_point_has_a_plausibility_and_a_nearest_row():
@@ -235,13 +244,13 @@ def test_every_explanation_with_a_point_has_a_plausibility_and_a_nearest_row():
         accepted = np.flatnonzero(world.net.predict(world.X) == 1)
         assert frame["nearest_row"].dtype == "Int64"
         for e in result:
-            if e.point is None:
+            if e.encoded_counterfactual is None:
                 assert np.isnan(e.plausibility)
                 assert e.nearest_row is None
                 continue
             assert 0.0 <= e.plausibility <= 1.0
-            near = np.abs(world.X[accepted] - e.point).sum(axis=1)
-            here = np.abs(world.X[e.nearest_row] - e.point).sum()
+            near = np.abs(world.X[accepted] - e.encoded_counterfactual).sum(axis=1)
+            here = np.abs(world.X[e.nearest_row] - e.encoded_counterfactual).sum()
             assert e.nearest_row in accepted
             assert here == pytest.approx(near.min())
         assert {e.status for e in result} >= {"already_valid"}

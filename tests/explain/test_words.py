@@ -95,7 +95,7 @@ def many(count):
     about = Setting(net, pp.Shifts.of(net, 0.02), schema, L1(np.ones(count)))
     before, after = (schema.decode(row[None]).iloc[0].astype(object) for row in (x, point))
     e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, margin=0.01, setting=about)
-    return replace(e, x=x, point=point)
+    return replace(e, encoded_original=x, encoded_counterfactual=point)
 
 
 def test_many_changes_are_counted_and_listed():

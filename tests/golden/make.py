@@ -95,8 +95,12 @@ def answers(case, people=PEOPLE):
 
 
 def line(found):
-    distance = None if found.point is None else found.distance
-    point = None if found.point is None else digest(found.point.tobytes())
+    distance = None if found.encoded_counterfactual is None else found.distance
+    point = (
+        None
+        if found.encoded_counterfactual is None
+        else digest(found.encoded_counterfactual.tobytes())
+    )
     proof = None if found.certificate is None else digest(found.certificate.to_json().encode())
     return [found.status, distance, point, proof]
 

@@ -248,7 +248,7 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
         proof = pp.Certificate.of(facts | {"input": x.tolist(), "margin": margin})
         assert not proof.check(net).accepted
         forged = dataclasses.replace(
-            result[0], point=x, counterfactual=people.iloc[0], certificate=proof
+            result[0], encoded_counterfactual=x, counterfactual=people.iloc[0], certificate=proof
         )
         with raises(LedgerError, match=f"margin of {margin:g}"):
             ledger.issue(pp.Explanations([forged], provenance=result.provenance), ["z"])

@@ -247,7 +247,9 @@ def test_torch_module_stays_within_a_box_with_a_cutoff():
         p = float(torch.softmax(module(torch.as_tensor(rows)), dim=1)[:, 0].quantile(0.6))
     explainer = pp.Proplace(pp.Model.of(module, cutoff={0: p}), 0.01, k=5).fit(rows)
     answers = [e for e in explainer.explain(rows, target=0) if e.status in ("optimal", "feasible")]
-    points = torch.as_tensor(np.array([e.point for e in answers]), dtype=torch.float32)
+    points = torch.as_tensor(
+        np.array([e.encoded_counterfactual for e in answers]), dtype=torch.float32
+    )
     before = copy.deepcopy(module)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     with pp.stay_within(module, explainer.shifts_, optimizer):

@@ -104,7 +104,7 @@ def test_erase_removes_all_promises_of_the_people_and_of_nobody_else(place, resu
         assert ledger.promises()["person"].dropna().tolist() == ["annabel", "ANNA"]
         assert ledger.verify().erased == 4
         kept = ledger.promise(other)
-        assert kept.point.tolist() == boxed[0].point.tolist()
+        assert kept.point.tolist() == boxed[0].encoded_counterfactual.tolist()
         assert np.all(kept.low < kept.point)
         assert [entry.kind for entry in ledger.history(emil)] == ["issued", "erased"]
         with raises(LedgerError, name="ids"):

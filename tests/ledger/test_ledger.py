@@ -55,14 +55,14 @@ def test_a_promise_is_kept_as_it_was_made(ledger, result):
     for number, e, person in zip(issued.ids, result, PEOPLE, strict=True):
         promise = ledger.promise(number)
         assert (promise.person, promise.state, promise.expires) == (person, "open", "2999-12-31")
-        assert promise.point.tolist() == e.point.tolist()
+        assert promise.point.tolist() == e.encoded_counterfactual.tolist()
         assert promise.answer.to_dict() == e.counterfactual.to_dict()
         assert promise.original.to_dict() == e.original.to_dict()
         assert promise.sentence == e.describe().sentence
         assert promise.certificate.to_json() == e.certificate.to_json()
         (terms,) = promise.terms.sets
-        assert promise.certificate.check(terms.net, terms.shifts).accepted
-        assert terms.net.predict(promise.point[None]) == [promise.terms.target]
+        assert promise.certificate.check(terms.network, terms.shifts).accepted
+        assert terms.network.predict(promise.point[None]) == [promise.terms.target]
     assert ledger.verify().good
     assert ledger.verify().promises == 3
 
@@ -75,7 +75,7 @@ def test_a_tolerance_is_kept_with_its_box(ledger, boxed):
         assert (promise.high >= promise.point + reach).all()
         box = (promise.low, promise.high)
         (terms,) = promise.terms.sets
-        assert promise.certificate.check(terms.net, terms.shifts, box=box).accepted
+        assert promise.certificate.check(terms.network, terms.shifts, box=box).accepted
     (group,) = ledger.open_promises()
     assert group.boxed.all()
 
@@ -88,7 +88,7 @@ def test_features_of_every_kind_come_back(book, every_kind):
     for number, e in zip(issued.ids, found, strict=True):
         again = book.promise(number).explanation
         assert again.counterfactual.to_dict() == e.counterfactual.to_dict()
-        assert again.x.tolist() == e.x.tolist()
+        assert again.encoded_original.tolist() == e.encoded_original.tolist()
         assert (again.rank, again.status, again.distance) == (e.rank, e.status, e.distance)
         assert "loan" in book.promise(number).sentence
 
@@ -194,7 +194,7 @@ def test_another_last_day_is_another_promise(ledger, result):
 
 def test_one_person_in_several_rows(book, result):
     refuses(book, "existing", result, ["anna", "bert", "anna"], word="'anna'")
-    same_point = [e.point.tolist() for e in result]
+    same_point = [e.encoded_counterfactual.tolist() for e in result]
     issued = book.issue(result, ["anna", "bert", "anna"], existing="add")
     assert same_point[0] == same_point[2]
     assert issued.ids[0] == issued.ids[2]  # what is promised twice is promised once
@@ -204,7 +204,7 @@ def test_one_person_in_several_rows(book, result):
 
 def test_several_answers_of_one_row_are_promised_together(book, every_kind):
     result = every_kind.result[:2]
-    assert len(result) == 2 == len({tuple(e.point) for e in result})
+    assert len(result) == 2 == len({tuple(e.encoded_counterfactual) for e in result})
     issued = book.issue(result, ["anna"] * 2)
     assert len(issued.new) == 2
     assert len(book.promises(person="anna", state="open")) == 2
@@ -328,9 +328,9 @@ def test_a_certificate_of_something_else_is_refused(book, result, check, every_k
         wrong = changed(result, 1, certificate=e.certificate)
         with raises(LedgerError, match="does not prove"):
             pytest.fail(f"{what}: {book.issue(wrong, PEOPLE, check=check)}")
-    point = result[1].point + np.array([0.01, 0.0])
+    point = result[1].encoded_counterfactual + np.array([0.01, 0.0])
     moved = INCOME_DEBT.decode(point[None]).iloc[0]
-    wrong = changed(result, 1, point=point, counterfactual=moved)
+    wrong = changed(result, 1, encoded_counterfactual=point, counterfactual=moved)
     refuses(book, None, wrong, PEOPLE, word="does not prove", check=check)
 
 
@@ -378,7 +378,7 @@ def test_more_than_is_proved_around_an_answer_is_refused(book, result, boxed):
         boxed,
         0,
         certificate=point_only.certificate,
-        point=point_only.point,
+        encoded_counterfactual=point_only.encoded_counterfactual,
         counterfactual=point_only.counterfactual,
     )
     refuses(book, None, wrong, ["dora", "emil"], word="wider")

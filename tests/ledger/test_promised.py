@@ -138,7 +138,7 @@ def test_answers_of_a_bare_network_are_taken_as_they_are():
     rows = rng.uniform(0, 1, (60, 2))
     result = pp.Proplace(NET, 0.01).fit(rows).explain([[0.2, 0.6]])
     found = pp.Promised.of(pp.Model.of(NET), result)
-    assert np.array_equal(found.points, [result[0].point])
+    assert np.array_equal(found.points, [result[0].encoded_counterfactual])
     without = pp.Proplace(NET, 0.01).fit(rows).explain([[0.6, 0.2]])
     assert not without[0].found
     with raises(InputError, name="promises", match="certified"):

@@ -204,7 +204,7 @@ def test_the_curve_is_drawn_against_the_size_of_the_box(result):
     box = e.setting.shifts
     for n in (0, 6, 12, 24):  # the curve is that of the scaled box
         lower = pp.certify(
-            e.setting.net, e.point[None], box.scaled(FACTORS[n]), exact_margin=True
+            e.setting.net, e.encoded_counterfactual[None], box.scaled(FACTORS[n]), exact_margin=True
         ).lower
         assert ours[n, 0] == pytest.approx(lower[0])
     picture = margins_view(ours, plain, e, terms)

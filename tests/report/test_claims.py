@@ -160,7 +160,9 @@ def test_what_lies_within_delta_keeps_every_proved_answer(lender, tmp_path):
     """The counts of the page against plain forward passes, where the proof decides them."""
     near = [moved(lender.net, 0.999 * DELTA, seed) for seed in range(5)]
     result = lender.result
-    kept = [margin_of(forward(net, e.point), 1) >= 0.0 for net in near for e in result]
+    kept = [
+        margin_of(forward(net, e.encoded_counterfactual), 1) >= 0.0 for net in near for e in result
+    ]
     assert all(kept)
     text = text_of(result.report(tmp_path / "a.html", LOAN, retrained=near))
     assert "5 retrained models, whose weights and biases moved by up to 0.00999" in text
@@ -219,7 +221,9 @@ def test_captions_never_say_more_than_the_curves_show(lender):
     said = _lasts(ours, found[0].setting)
     size = float(said.removeprefix("up to a change of at least "))
     assert DELTA <= size <= 2 * DELTA
-    worst = worst_margins(found[0], np.array([e.point for e in found]), np.array([size / DELTA]))
+    worst = worst_margins(
+        found[0], np.array([e.encoded_counterfactual for e in found]), np.array([size / DELTA])
+    )
     assert (worst >= 0.0).all()
     falling = np.linspace(1.0, -1.0, len(FACTORS))[:, None] - 1e-9  # below 0 from factor 1 on
     net = lender.net

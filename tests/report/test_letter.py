@@ -81,7 +81,7 @@ def test_the_largest_change_stands_on_top(lender):
     for title, *_ in page.cells[1:]:
         name = next(f.name for f in e.setting.schema.features if f.title == title)
         span = e.setting.schema.span(name)
-        sizes.append(np.abs(e.x[span] - e.point[span]).max())
+        sizes.append(np.abs(e.encoded_original[span] - e.encoded_counterfactual[span]).max())
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -146,7 +146,7 @@ def test_people_who_need_no_change(lender):
 
 @pytest.mark.parametrize("status", ["no_robust_neighbour", "infeasible_rules", "not_found"])
 def test_no_answer(one, status):
-    none = dict.fromkeys(("counterfactual", "point", "certificate"))
+    none = dict.fromkeys(("counterfactual", "encoded_counterfactual", "certificate"))
     reason = "no row (of <b>any</b> kind; at all) will do; allow more time"
     result = alone(one[0], status=status, reason=reason, margin=np.nan, **none)
     page = letter(result, one[0].index)

@@ -58,7 +58,7 @@ def test_page_calls_only_first_alternative_nearest(page, lender):
 
 def test_the_page_counts_what_holds_on_retrained_networks(page, lender):
     found = [e for e in lender.result if e.found]
-    shares = held(np.array([e.point for e in found]), lender.retrained, 1)
+    shares = held(np.array([e.encoded_counterfactual for e in found]), lender.retrained, 1)
     for share in shares:
         assert f"this answer holds on {round(share * 2)} of 2" in page.text
     kept = round(shares.sum() * 2)

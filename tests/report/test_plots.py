@@ -60,12 +60,22 @@ def test_the_plane_shows_the_answer_where_it_is(lender):
         picture = region_picture(e, size=5)
         plane = picture.plane
         # The answer lies on the plane, and so does the person but for its categories.
-        np.testing.assert_allclose(plane.rows(picture.answer)[0], e.point, atol=1e-12)
-        numbers = np.setdiff1d(np.arange(len(e.x)), SCHEMA.profile_columns)
-        assert set(np.flatnonzero(e.x != e.point)) & set(numbers) <= set(plane.columns)
-        np.testing.assert_allclose(plane.rows(picture.person)[0][numbers], e.x[numbers], atol=1e-12)
+        np.testing.assert_allclose(
+            plane.rows(picture.answer)[0], e.encoded_counterfactual, atol=1e-12
+        )
+        numbers = np.setdiff1d(np.arange(len(e.encoded_original)), SCHEMA.profile_columns)
+        assert set(np.flatnonzero(e.encoded_original != e.encoded_counterfactual)) & set(
+            numbers
+        ) <= set(plane.columns)
+        np.testing.assert_allclose(
+            plane.rows(picture.person)[0][numbers], e.encoded_original[numbers], atol=1e-12
+        )
         assert (
-            picture.moved == (e.x[SCHEMA.profile_columns] != e.point[SCHEMA.profile_columns]).any()
+            picture.moved
+            == (
+                e.encoded_original[SCHEMA.profile_columns]
+                != e.encoded_counterfactual[SCHEMA.profile_columns]
+            ).any()
         )
 
 
@@ -111,7 +121,7 @@ def test_the_hull_holds_the_answer_and_the_neighbours(lender):
             assert combination(picture.hull, spot, 1e-9)
         assert not combination(picture.hull, picture.hull.max(axis=0) + 0.1, 1e-9)
         profile = SCHEMA.profile_columns
-        same = (e.neighbours[:, profile] == e.point[profile]).all(axis=1)
+        same = (e.neighbours[:, profile] == e.encoded_counterfactual[profile]).all(axis=1)
         np.testing.assert_allclose(
             picture.neighbours, picture.plane.coordinates(e.neighbours[same])
         )
@@ -139,7 +149,9 @@ def test_curves_are_the_exact_worst_margins(lender):
     assert ours.shape == others.shape == (len(FACTORS), 1)
     for n in (0, 7, len(FACTORS) // 2, len(FACTORS) - 1):
         delta = float(FACTORS[n]) * DELTA
-        assert ours[n, 0] == pytest.approx(milp_margin(lender.net, e.point, delta, 1), abs=1e-6)
+        assert ours[n, 0] == pytest.approx(
+            milp_margin(lender.net, e.encoded_counterfactual, delta, 1), abs=1e-6
+        )
         assert others[n, 0] == pytest.approx(milp_margin(lender.net, plain, delta, 1), abs=1e-6)
     assert (np.diff(ours[:, 0]) < 0.0).all()
     middle = int(np.flatnonzero(FACTORS == 1.0)[0])
@@ -151,7 +163,7 @@ def test_the_plain_answer_is_accepted_today_and_not_farther(lender):
         plain = plain_nearest(e)
         assert lender.net.predict(plain)[0] == 1
         # Of this answer and of every other: all lie in the region of which it is the nearest.
-        assert np.abs(plain - e.x).mean() <= e.distance + 1e-9
+        assert np.abs(plain - e.encoded_original).mean() <= e.distance + 1e-9
     assert {e.rank for e in answers(lender)} == {0, 1}
 
 
@@ -159,8 +171,8 @@ def test_delta_is_scaled_layer_by_layer(lender):
     e = answers(lender)[0]
     shifts = pp.Shifts.of(e.setting.net, [(0.1, 0.1), (0.2, 0.0), (0.0, 0.3)])
     uneven = replace(e, setting=replace(e.setting, shifts=shifts))
-    worst = worst_margins(uneven, e.point[None], np.array([0.0, 0.1]))[:, 0]
-    assert worst[0] == pytest.approx(float(lender.net.margin(e.point)[0]))
+    worst = worst_margins(uneven, e.encoded_counterfactual[None], np.array([0.0, 0.1]))[:, 0]
+    assert worst[0] == pytest.approx(float(lender.net.margin(e.encoded_counterfactual)[0]))
     assert worst[1] < worst[0]
     labels = [axes.get_xlabel() for axes in uneven.plot(LOAN).axes]
     assert "share of the allowed change" in labels
@@ -191,7 +203,7 @@ def test_figures_draw_into_files(lender, tmp_path):
     assert len(alone.axes) == 1
     assert len(both.axes) == 2
     robust = [e for e in lender.result if e.found]
-    share = held(np.array([e.point for e in robust]), lender.retrained, 1).mean()
+    share = held(np.array([e.encoded_counterfactual for e in robust]), lender.retrained, 1).mean()
     assert both.axes[1].patches[1].get_height() == pytest.approx(share)
     plain = held(np.array([plain_nearest(e) for e in robust]), lender.retrained, 1).mean()
     assert both.axes[1].patches[0].get_height() == pytest.approx(plain)
@@ -317,7 +329,7 @@ def test_an_answer_in_another_category_is_drawn_in_its_own():
     rows = np.random.default_rng(0).random((40, 3)).round(2)
     rows[:, 2] = np.arange(40) % 2
     e = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.3, 0.4, 0.0]])[0]
-    assert e.point[2] == 1.0
+    assert e.encoded_counterfactual[2] == 1.0
     picture = region_picture(e, size=9)
     assert picture.moved
     assert set(picture.plane.columns) == {0, 1}
@@ -359,13 +371,13 @@ def test_an_answer_that_changes_a_category_alone_has_no_map(tmp_path):
 def test_a_point_off_the_plane_is_not_drawn_on_it(lender):
     e = drawn_answers(lender)[0]
     columns = list(region_picture(e, size=3).plane.columns)
-    near = e.point.copy()
+    near = e.encoded_counterfactual.copy()
     near[columns] += 0.01
     assert region_picture(e, also=near, size=3).other is not None
-    away = e.point.copy()
+    away = e.encoded_counterfactual.copy()
     away[next(j for j in range(4) if j not in columns)] += 0.01
     assert region_picture(e, also=away, size=3).other is None
-    other = e.point.copy()
+    other = e.encoded_counterfactual.copy()
     other[-1] = 1.0 - other[-1]  # another category
     assert region_picture(e, also=other, size=3).other is None
 

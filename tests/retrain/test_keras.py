@@ -221,7 +221,7 @@ def test_answers_that_were_proved_are_accepted_by_the_trained_model():
     refused = rows[network(model).predict(rows) == 0][:12]
     answers = [e for e in explainer.explain(refused, target=1) if e.found and e.certificate]
     assert len(answers) >= 10
-    points = np.array([e.point for e in answers], dtype=np.float32)
+    points = np.array([e.encoded_counterfactual for e in answers], dtype=np.float32)
     weights = model.get_weights()
     train(model, pp.StayWithin(shifts), y=1 - Y, epochs=10)
     assert (model.predict(points, verbose=0)[:, 0] >= 0.5).all()

@@ -527,7 +527,9 @@ def test_answers_that_were_proved_are_accepted_by_the_trained_module(outputs):
     explainer = pp.Proplace(module, shifts, k=10).fit(rows)
     refused = rows[network(module).predict(rows) == 0][:12]
     answers = explainer.explain(refused, target=1)
-    points = np.array([e.point for e in answers if e.found and e.certificate is not None])
+    points = np.array(
+        [e.encoded_counterfactual for e in answers if e.found and e.certificate is not None]
+    )
     assert len(points) >= 10
 
     def accepted(trained):

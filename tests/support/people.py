@@ -154,7 +154,7 @@ def check_bound(answer, gap):
 def check_promise(explainer, schema, answer, *, attacks=True, gap=0.0):
     """Everything that a found answer promises, by other means."""
     assert answer.found
-    point, x = answer.point, answer.x
+    point, x = answer.encoded_counterfactual, answer.encoded_original
     changed = np.where(point == x, schema.canonical(x)[0], point)  # own values are legal
     assert schema.legal(changed)[0]
     assert schema.person(x).allowed(point)[0]
@@ -190,9 +190,9 @@ def check_table(schema, result):
     for answer, (_, row) in zip(result, result.to_frame().iterrows(), strict=True):
         if answer.found:
             table = pd.DataFrame([row[names]])
-            assert schema.encode(table).tobytes() == answer.point[None].tobytes()
+            assert schema.encode(table).tobytes() == answer.encoded_counterfactual[None].tobytes()
             series = pd.DataFrame([answer.counterfactual])
-            assert schema.encode(series).tobytes() == answer.point[None].tobytes()
+            assert schema.encode(series).tobytes() == answer.encoded_counterfactual[None].tobytes()
 
 
 def rules():
@@ -228,5 +228,5 @@ def same(a, b):
     for p, q in zip(a, b, strict=True):
         assert (p.index, p.status, p.reason, p.rank) == (q.index, q.status, q.reason, q.rank)
         np.testing.assert_array_equal([p.distance, p.bound], [q.distance, q.bound])
-        if p.point is not None:
-            assert p.point.tobytes() == q.point.tobytes()
+        if p.encoded_counterfactual is not None:
+            assert p.encoded_counterfactual.tobytes() == q.encoded_counterfactual.tobytes()

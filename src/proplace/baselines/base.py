@@ -125,7 +125,7 @@ class Baseline(Explainer):
         candidates = self.propose(X, target)
         seconds = (time.monotonic() - start) / len(X)
         return [
-            [replace(self._finding(x, candidate, target), x=x, seconds=seconds)]
+            [replace(self._finding(x, candidate, target), encoded_original=x, seconds=seconds)]
             for x, candidate in zip(X, candidates, strict=True)
         ]
 
@@ -155,7 +155,7 @@ class Baseline(Explainer):
         return Finding(
             status,
             f"{candidate.reason}; {said}" if candidate.reason else said,
-            point=point,
+            encoded_counterfactual=point,
             distance=float(self.distance_.between(x, point)),
             bound=0.0,
             margin=margin,

@@ -124,7 +124,7 @@ class Rbr(Baseline):
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     >>> train = np.random.default_rng(0).random((200, 2))
     >>> result = Rbr(net).fit(train).explain([[0.2, 0.3]])
-    >>> result[0].status, int(net.predict(result.points)[0])
+    >>> result[0].status, int(net.predict(result.encoded_counterfactuals)[0])
     ('valid', 1)
     """
 

@@ -52,7 +52,7 @@ class RobX(Baseline):
     >>> train = np.random.default_rng(0).random((200, 2))
     >>> method = RobX(net, tau=0.6).fit(train)
     >>> result = method.explain([[0.2, 0.3]])
-    >>> result[0].status, bool(method.stability(result.points)[0] >= 0.6)
+    >>> result[0].status, bool(method.stability(result.encoded_counterfactuals)[0] >= 0.6)
     ('valid', True)
     """
 

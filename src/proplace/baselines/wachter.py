@@ -47,7 +47,7 @@ class Wachter(Baseline):
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     >>> method = Wachter(net).fit(np.array([[0.0, 0.0], [1.0, 1.0]]))
     >>> result = method.explain([[0.2, 0.3]])
-    >>> result[0].status, int(net.predict(result.points)[0])
+    >>> result[0].status, int(net.predict(result.encoded_counterfactuals)[0])
     ('valid', 1)
     """
 

@@ -83,7 +83,7 @@ def check_folder(
         promises = (
             e.found or line.digest or e.margin >= 0.0
         )  # also to people who are accepted today
-        if e.status == "fixed_prediction" or (e.point is not None and promises):
+        if e.status == "fixed_prediction" or (e.encoded_counterfactual is not None and promises):
             yield _checked(folder, line, readings, demand)
     place = folder.path / "certificates"
     found = {path.name for path in place.iterdir()} if place.is_dir() else set()
@@ -136,7 +136,7 @@ def _amiss(line: Line, proved: Statement) -> str:
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    if e.point is None or proved.input != e.point.tolist():
+    if e.encoded_counterfactual is None or proved.input != e.encoded_counterfactual.tolist():
         return "the line has another counterfactual"
     return ""
 
@@ -182,7 +182,11 @@ def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     sets = [each for each in folder.setting.sets if network_digest(each.network) == proved.network]
     if not any(_about(proved, models.shifts) for models in sets):
         return "the line is about other sets of networks"
-    spaces = None if e.x is None else admissible(folder.setting.schema, e.x)
+    spaces = (
+        None
+        if e.encoded_original is None
+        else admissible(folder.setting.schema, e.encoded_original)
+    )
     if not spaces or proved.spaces != [written(space) for space in spaces]:
         return "it is about other inputs than those that the schema allows this person"
     return ""

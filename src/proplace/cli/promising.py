@@ -169,7 +169,7 @@ def references(
             numbers = [
                 str(one.id)
                 for one in known
-                if any(_same(one.point, e.point) for e in answers if e.found)
+                if any(_same(one.point, e.encoded_counterfactual) for e in answers if e.found)
             ]
             word = "promise" if len(numbers) == 1 else "promises"
             return f"{word} {', '.join(numbers)}" if numbers else None

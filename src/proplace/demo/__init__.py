@@ -341,7 +341,7 @@ def _validity(
         if not both:
             table.add_row(name, "none found")
             continue
-        points = np.array([result[n].point for n in both])
+        points = np.array([result[n].encoded_counterfactual for n in both])
         after = np.array([other.predict(points) for other in retrained])
         table.add_row(
             name,

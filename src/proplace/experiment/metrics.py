@@ -170,9 +170,9 @@ def _points(answers: Answers, net: Network, schema: Schema | None) -> Array:
     if isinstance(answers, Explanations):
         first = [e for e in answers if e.rank == 0]
         none = np.full(net.inputs, np.nan)
-        return np.array([none if e.point is None else e.point for e in first]).reshape(
-            -1, net.inputs
-        )
+        return np.array(
+            [none if e.encoded_counterfactual is None else e.encoded_counterfactual for e in first]
+        ).reshape(-1, net.inputs)
     if isinstance(answers, (str, os.PathLike)):
         answers = _read(answers, net, schema)
     if isinstance(answers, pd.DataFrame):

@@ -154,7 +154,9 @@ def measure(
             reference=reference,
         )
     none = np.full(made.X.shape[1], np.nan)
-    points = np.array([none if e.point is None else e.point for e in answers])
+    points = np.array(
+        [none if e.encoded_counterfactual is None else e.encoded_counterfactual for e in answers]
+    )
     return metrics, points, seconds
 
 

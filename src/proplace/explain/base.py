@@ -359,7 +359,10 @@ class Explainer(Parameters, ABC):
     def with_plausibility(self, findings: list[Finding], target: int) -> list[Finding]:
         """Return findings with the plausibility of their points and the nearest training rows."""
         self.accepted_people(target)
-        known, points = self._typical[target], [f.point for f in findings if f.point is not None]
+        known, points = (
+            self._typical[target],
+            [f.encoded_counterfactual for f in findings if f.encoded_counterfactual is not None],
+        )
         if known is None or not points:
             return findings
         typical, positions = known
@@ -368,7 +371,7 @@ class Explainer(Parameters, ABC):
         nearest = iter(positions[typical.nearest(rows)].tolist())
         return [
             f
-            if f.point is None
+            if f.encoded_counterfactual is None
             else replace(f, plausibility=next(plausibility), nearest_row=next(nearest))
             for f in findings
         ]
@@ -510,8 +513,8 @@ class Explainer(Parameters, ABC):
         return Finding(
             "already_valid",
             reason,
-            x=x,
-            point=x,
+            encoded_original=x,
+            encoded_counterfactual=x,
             distance=0.0,
             bound=0.0,
             margin=margin,
@@ -568,4 +571,4 @@ def _lost(person: Person) -> list[Finding]:
     if problem is not None:
         return [Finding("bad_input", problem.reason)]
     reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
-    return [Finding("worker_died", reason, x=x)]
+    return [Finding("worker_died", reason, encoded_original=x)]

@@ -338,10 +338,10 @@ _BOOLS = ("True", "False")
 
 def _size(e: Explanation, name: str) -> float:
     """Return the largest change of the encoded columns of a feature: 1 is another category."""
-    if e.setting is None or e.x is None or e.point is None:
+    if e.setting is None or e.encoded_original is None or e.encoded_counterfactual is None:
         return 0.0
     span = e.setting.schema.span(name)
-    return float(np.abs(e.point[span] - e.x[span]).max())
+    return float(np.abs(e.encoded_counterfactual[span] - e.encoded_original[span]).max())
 
 
 def _inward(feature: Continuous | Ordinal, low: float, high: float) -> tuple[Decimal, Decimal]:

@@ -114,7 +114,7 @@ def _sorted(costs: Costs) -> list[int]:
 
 def _costs(answer: Finding, schema: Schema, distance: L1 | None) -> Costs:
     """What the change of each changed feature takes, by itself."""
-    x, point = answer.x, answer.point
+    x, point = answer.encoded_original, answer.encoded_counterfactual
     assert x is not None and point is not None  # noqa: S101, PT018
     costs: Costs = {}
     for feature, span in enumerate(schema.spans):

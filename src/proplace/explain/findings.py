@@ -77,8 +77,8 @@ class Finding:
 
     status: Status
     reason: str
-    x: Array | None = None
-    point: Array | None = None
+    encoded_original: Array | None = None
+    encoded_counterfactual: Array | None = None
     distance: float = np.nan
     bound: float = np.nan
     in_region: bool = True
@@ -105,4 +105,4 @@ def failed(error: Exception, x: Array) -> Finding:
     """A row that an error has ended: the failure of a solver is no fault of the row."""
     status: Status = "solver_error" if isinstance(error, SolverError) else "bad_input"
     reason = f"this row could not be explained ({type(error).__name__}: {error})"
-    return Finding(status, reason, x=x)
+    return Finding(status, reason, encoded_original=x)

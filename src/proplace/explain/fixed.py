@@ -73,7 +73,7 @@ def fixed(
             return Finding(
                 "fixed_prediction",
                 f"{_everyone(models)} {_whatever(schema, spaces)}; this is proved",
-                x=x,
+                encoded_original=x,
                 certificate=refusal.certificate(trees),
                 seconds=time.monotonic() - start,
             )

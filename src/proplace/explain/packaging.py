@@ -52,7 +52,7 @@ def package(
             row, finding = located[n]
             if label != wanted and finding.status != "model_mismatch":
                 located[n] = row, _withheld(finding, name, label, wanted)
-                del decoded["point", n]
+                del decoded["encoded_counterfactual", n]
     imputed = (
         [] if people is None else _imputed(setting, people.iloc[first : first + len(findings)])
     )
@@ -60,8 +60,8 @@ def package(
         Explanation(
             index=row if people is None else people.index[row],
             target=target,
-            original=decoded.get(("x", n)),
-            counterfactual=decoded.get(("point", n)),
+            original=decoded.get(("encoded_original", n)),
+            counterfactual=decoded.get(("encoded_counterfactual", n)),
             setting=setting,
             imputed=() if people is None else imputed[row - first],
             checked_with_original=n in checked,
@@ -76,7 +76,7 @@ def package(
 Located = list[tuple[int, Finding]]
 """Findings, each with the position of its person in the table."""
 Decoded = dict[tuple[str, int], "pd.Series[Any]"]
-"""Original units of the person ("x") and the answer ("point") of the n-th finding."""
+"""Values in original units of the n-th finding, by the name of its encoded row."""
 
 
 def _imputed(setting: Setting, people: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -89,7 +89,7 @@ def _imputed(setting: Setting, people: pd.DataFrame) -> list[tuple[str, ...]]:
 def _decoded(setting: Setting, located: Located, people: pd.DataFrame | None) -> Decoded:
     points = [
         (what, n, row, point)
-        for what in ("x", "point")
+        for what in ("encoded_original", "encoded_counterfactual")
         for n, (row, finding) in enumerate(located)
         if (point := getattr(finding, what)) is not None
     ]
@@ -100,7 +100,7 @@ def _decoded(setting: Setting, located: Located, people: pd.DataFrame | None) ->
     frame = setting.schema.decode(
         np.array([point for *_, point in points]),
         like=originals,
-        people=np.array([located[n][1].x for _, n, _, _ in points]),
+        people=np.array([located[n][1].encoded_original for _, n, _, _ in points]),
     )
     if originals is None:
         frame.index = pd.Index(positions)
@@ -122,7 +122,10 @@ def _labels_by_original(
     found = [n for n, (_, finding) in enumerate(located) if finding.status in kinds]
     if not (found and model.has_original):
         return {}
-    cells = {name: [decoded["point", n][name] for n in found] for name in model.schema.by_name}
+    cells = {
+        name: [decoded["encoded_counterfactual", n][name] for n in found]
+        for name in model.schema.by_name
+    }
     if people is None:
         table = pd.DataFrame(cells)
     else:  # columns that the model does not read stay the person's own
@@ -140,7 +143,7 @@ def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Fin
         finding,
         status="model_mismatch",
         reason=reason,
-        point=None,
+        encoded_counterfactual=None,
         certificate=None,
         guaranteed_ranges={},
         distance=np.nan,

@@ -157,7 +157,7 @@ class Proplace(Explainer):
     >>> result = explainer.explain([[0.2, 0.3]])
     >>> result[0].status, round(result[0].distance, 2)
     ('optimal', 0.42)
-    >>> bool(net.predict(result.points)[0])
+    >>> bool(net.predict(result.encoded_counterfactuals)[0])
     True
     """
 
@@ -352,7 +352,7 @@ class Proplace(Explainer):
     def _answers(self, x: Array, request: Request, clock: Clock) -> list[Finding]:
         def find(fixed: frozenset[int]) -> Finding:
             if fixed and clock.over:
-                return Finding("not_found", NO_TIME, x=x)
+                return Finding("not_found", NO_TIME, encoded_original=x)
             if not request.sparse:
                 return self._nearest(x, request, fixed, clock)
             return self._sparse(x, request, fixed, clock)
@@ -385,7 +385,7 @@ class Proplace(Explainer):
         typical = self._filter(request, fixed)
         near, pieces = self._region(people, request.target, fixed, typical, clock)
         if near.status != "found":
-            return Finding(near.status, near.reason, x=x)
+            return Finding(near.status, near.reason, encoded_original=x)
         problem = self._problem(x, request)
         if near.late:  # without all neighbours nothing can be concluded about the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
@@ -408,7 +408,7 @@ class Proplace(Explainer):
             finding = self._made_typical(finding, attempt, typical, clock)
         return replace(
             finding,
-            x=x,
+            encoded_original=x,
             neighbours=near.rows,
             nodes=outcome.nodes,
             lp_solves=outcome.programs,
@@ -459,7 +459,7 @@ class Proplace(Explainer):
 
         The rows are the vertices of the region, then the nearest robust typical rows.
         """
-        point = finding.point
+        point = finding.encoded_counterfactual
         assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
         if typical.test(point[None])[0]:
             return finding
@@ -516,7 +516,7 @@ class Proplace(Explainer):
             status="feasible",
             reason=f"moved from an atypical point to the nearest typical one found{where}; "
             f"nothing nearer than {bound:.6g} has the margin in the region",
-            point=proved.point,
+            encoded_counterfactual=proved.point,
             distance=distance,
             bound=min(bound, distance) if in_region else bound,
             in_region=in_region,
@@ -558,13 +558,16 @@ class Proplace(Explainer):
         rows = starts.rows
         if typical is not None and not (starts.typical and len(rows)):
             near = self._nearest(x, request, fixed, clock) if near is None else near
-            if near.point is None or not typical.test(near.point[None])[0]:
-                return Finding("not_found", "no typical point was found", x=x)
-            rows = near.point[None]
-        elif near is not None and near.point is not None and not len(rows):
-            rows = near.point[None]
+            if (
+                near.encoded_counterfactual is None
+                or not typical.test(near.encoded_counterfactual[None])[0]
+            ):
+                return Finding("not_found", "no typical point was found", encoded_original=x)
+            rows = near.encoded_counterfactual[None]
+        elif near is not None and near.encoded_counterfactual is not None and not len(rows):
+            rows = near.encoded_counterfactual[None]
         elif starts.status != "found":
-            return Finding(starts.status, starts.reason, x=x)
+            return Finding(starts.status, starts.reason, encoded_original=x)
         lower = np.min([person.lower for person in people], axis=0)
         upper = np.max([person.upper for person in people], axis=0)
         features = enumerate(self.schema_.features)
@@ -583,15 +586,15 @@ class Proplace(Explainer):
         proved = self.prover_.first(found, people, target, until=clock.proof)
         if proved is None:
             if clock.over:
-                return Finding("not_found", NO_TIME, x=x, timed_out=True)
+                return Finding("not_found", NO_TIME, encoded_original=x, timed_out=True)
             changes = f"at most {most} change{'s' * (most != 1)} was found; raise max_changes"
-            return Finding("not_found", f"no robust point with {changes}", x=x)
+            return Finding("not_found", f"no robust point with {changes}", encoded_original=x)
         pieces = (p for each in people for p in hull_pieces(self.schema_, each, rows))
         return Finding(
             "feasible",
             "found by a search for few changes, which proves no bound",
-            x=x,
-            point=proved.point,
+            encoded_original=x,
+            encoded_counterfactual=proved.point,
             neighbours=rows,
             in_region=any(piece.contains(proved.point[None])[0] for piece in pieces),
             distance=float(self.distance_.between(x, proved.point)),
@@ -623,8 +626,10 @@ class Proplace(Explainer):
 
     def _changes(self, finding: Finding) -> int:
         """Return how many features a counterfactual changes."""
-        assert finding.x is not None and finding.point is not None  # noqa: S101, PT018
-        columns = np.flatnonzero(finding.x != finding.point).tolist()
+        assert finding.encoded_original is not None and finding.encoded_counterfactual is not None  # noqa: S101, PT018
+        columns = np.flatnonzero(
+            finding.encoded_original != finding.encoded_counterfactual
+        ).tolist()
         return len({self.schema_.columns[j].feature for j in columns})
 
     # -- the proof -------------------------------------------------------------------------------
@@ -691,7 +696,7 @@ class Proplace(Explainer):
         return Finding(
             "optimal" if optimal else "feasible",
             "; ".join(part for part in (why, few) if part),
-            point=proved.point,
+            encoded_counterfactual=proved.point,
             distance=distance,
             bound=min(bound, distance) if in_region else bound,
             in_region=in_region,
@@ -704,7 +709,7 @@ class Proplace(Explainer):
         self, finding: Finding, people: Sequence[Person], target: int, clock: Clock
     ) -> Finding:
         """Return a finding with the ranges that are proved around its point."""
-        point = finding.point
+        point = finding.encoded_counterfactual
         assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
         person = next(each for each in people if each.allowed(point)[0])
         found = guaranteed_ranges(self.prover_, point, person, self.tolerance_, target, clock.proof)

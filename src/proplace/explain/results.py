@@ -139,8 +139,8 @@ class Explanation:
         tolerance alone.
     target, rank
         The wanted class, and the number of this answer among several for one person (0 first).
-    x, point, neighbours
-        The person, the answer and the robust neighbours as the network sees them.
+    encoded_original, encoded_counterfactual, neighbours
+        The person, the counterfactual and the robust neighbours as encoded rows.
     nodes, lp_solves, scenarios, seconds
         Effort of the search: branch-and-bound nodes, linear programs, scenarios added, seconds.
     setting
@@ -169,8 +169,8 @@ class Explanation:
     plausibility: float = np.nan
     nearest_row: int | None = None
     rank: int = 0
-    x: Array | None = None
-    point: Array | None = None
+    encoded_original: Array | None = None
+    encoded_counterfactual: Array | None = None
     neighbours: Array | None = None
     guaranteed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     certificate: Proof | None = None
@@ -319,11 +319,15 @@ class Explanations(Sequence[Explanation]):
         return iter(self._items)
 
     @property
-    def points(self) -> Array:
-        """The answers as the network sees them, NaN rows where there is none."""
-        width = next((len(e.point) for e in self if e.point is not None), 0)
+    def encoded_counterfactuals(self) -> Array:
+        """Encoded counterfactuals, one row per explanation; NaN where there is none."""
+        width = next(
+            (len(e.encoded_counterfactual) for e in self if e.encoded_counterfactual is not None), 0
+        )
         empty = np.full(width, np.nan)
-        return np.array([empty if e.point is None else e.point for e in self])
+        return np.array(
+            [empty if e.encoded_counterfactual is None else e.encoded_counterfactual for e in self]
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One line per answer, with the index of the explained table; the columns of a results file.

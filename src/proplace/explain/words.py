@@ -324,9 +324,9 @@ def proved(e: Explanation) -> bool:
 
 def accepted_now(e: Explanation) -> bool:
     """Whether the model in use gives an answer, or the person as is, the wanted class."""
-    if e.setting is None or e.point is None:
+    if e.setting is None or e.encoded_counterfactual is None:
         return False
-    return bool(e.setting.net.predict(e.point)[0] == e.target)
+    return bool(e.setting.net.predict(e.encoded_counterfactual)[0] == e.target)
 
 
 def promise(e: Explanation) -> str:

@@ -206,12 +206,14 @@ def nothing_to_promise(e: Explanation) -> str:
 
 def check_answers(result: Explanations, model: Model) -> None:
     """The answers in original units must be the points that are proved, as the model encodes them."""
-    told = [e for e in result if e.counterfactual is not None and e.point is not None]
+    told = [
+        e for e in result if e.counterfactual is not None and e.encoded_counterfactual is not None
+    ]
     if not told:
         return
     frame = pd.DataFrame([e.counterfactual for e in told]).reset_index(drop=True)
     for e, row in zip(told, model.encode(frame), strict=True):
-        if row.tolist() != e.point.tolist():  # type: ignore[union-attr]
+        if row.tolist() != e.encoded_counterfactual.tolist():  # type: ignore[union-attr]
             raise LedgerError(
                 f"row {e.index!r}: the answer in original units is not the one that is proved; explain "
                 "it again"
@@ -235,7 +237,7 @@ def draft(
         n not in e.setting.schema.by_name for n in e.guaranteed_ranges
     ):
         raise LedgerError(f"{who}: the answer is not whole; explain it again")
-    if e.certificate is None or e.point is None:
+    if e.certificate is None or e.encoded_counterfactual is None:
         raise LedgerError(
             f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
             "with Proplace(...) (its answers are certified), or with proplace explain --certificates"
@@ -249,7 +251,7 @@ def draft(
     return Draft(
         person,
         canonical(_facts(e, wording)),
-        _bytes(e.point),
+        _bytes(e.encoded_counterfactual),
         low,
         high,
         zlib.compress(text.encode(), 6),
@@ -302,8 +304,8 @@ def _proved(
     """The box of inputs that is proved to be accepted; an error where less is proved than is said."""
     parts = proof.certificates if isinstance(proof, CertificateBundle) else (proof,)
     facts = [part.facts for part in parts if isinstance(part, Certificate)]
-    assert e.point is not None  # noqa: S101  (as was asked before)
-    point = e.point.tolist()
+    assert e.encoded_counterfactual is not None  # noqa: S101  (as was asked before)
+    point = e.encoded_counterfactual.tolist()
     right = [
         one
         for one in facts
@@ -324,9 +326,9 @@ def _proved(
     ]
     low = np.max([box[0] for box in boxes], axis=0)
     high = np.min([box[1] for box in boxes], axis=0)
-    said = [box for models in sets if (box := models.around(e.point)) is not None]
+    said = [box for models in sets if (box := models.around(e.encoded_counterfactual)) is not None]
     if e.guaranteed_ranges and e.setting is not None:
-        said.append(range_box(e.setting.schema, e.point, e.guaranteed_ranges))
+        said.append(range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges))
     if any((down < low).any() or (up > high).any() for down, up in said):
         raise LedgerError(
             f"{who}: the guaranteed ranges are wider than what its certificate proves; explain it "
@@ -339,8 +341,8 @@ def _check_margin(
     who: str, e: Explanation, facts: Mapping[str, Any], sets: Sequence[Member]
 ) -> None:
     """The margin that is proved must cover what the arithmetic of the model can lose."""
-    assert e.point is not None and e.setting is not None  # noqa: S101, PT018
-    row = e.point[None]
+    assert e.encoded_counterfactual is not None and e.setting is not None  # noqa: S101, PT018
+    row = e.encoded_counterfactual[None]
     box = (np.array([facts["low"]]), np.array([facts["high"]])) if "low" in facts else None
     for models in sets:
         if models.network is e.setting.net:

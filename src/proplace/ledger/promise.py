@@ -132,8 +132,10 @@ class Promise:
             original=original,
             counterfactual=self.answer,
             rank=facts["rank"],
-            x=None if original is None else terms.model.encode(original.to_frame().T)[0],
-            point=self.point,
+            encoded_original=None
+            if original is None
+            else terms.model.encode(original.to_frame().T)[0],
+            encoded_counterfactual=self.point,
             guaranteed_ranges=self.guaranteed_ranges,
             certificate=self.certificate,
             setting=setting,

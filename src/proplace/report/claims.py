@@ -156,7 +156,7 @@ def figures(
                 Fact("delta: how much each weight and bias may change", number(setting.radius))
             )
     models = f"{len(retrained)} retrained model{'' if len(retrained) == 1 else 's'}"
-    points = np.array([e.point for e in result if e.found])
+    points = np.array([e.encoded_counterfactual for e in result if e.found])
     others = np.array([row for row in plain if row is not None])
     for rows, name in ((points, terms.answers), (others, terms.others)):
         if retrained and len(rows):
@@ -357,7 +357,7 @@ def _counted(
     setting: Setting,
 ) -> str:
     target = answers[0].target
-    points = np.array([e.point for e in answers])
+    points = np.array([e.encoded_counterfactual for e in answers])
     others = np.array([row for row in plain if row is not None])
     text = (
         f"On {Moves.of(setting, retrained).words}. The {len(points)} {terms.answers} on this page are "

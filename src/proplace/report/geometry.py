@@ -123,17 +123,22 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
         Points of the grid in each direction.
     """
     setting = needed(e)
-    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
+    assert e.encoded_original is not None and e.encoded_counterfactual is not None  # noqa: S101, PT018  (checked above)
     why_not = no_region(e)
     if why_not:
         raise OptionError(f"there is no picture of the region: {why_not}")
-    neighbours = e.neighbours if e.neighbours is not None else e.point[None][:0]
-    plane = plane_of(setting.schema, e.x, e.point, neighbours)
+    neighbours = e.neighbours if e.neighbours is not None else e.encoded_counterfactual[None][:0]
+    plane = plane_of(setting.schema, e.encoded_original, e.encoded_counterfactual, neighbours)
     profile = setting.schema.profile_columns
-    neighbours = neighbours[(neighbours[:, profile] == e.point[profile]).all(axis=1)]
-    moved = bool((e.x[profile] != e.point[profile]).any())
-    vertices = neighbours if moved else np.vstack([e.x, neighbours])
-    person, answer = plane.coordinates(e.x)[0], plane.coordinates(e.point)[0]
+    neighbours = neighbours[
+        (neighbours[:, profile] == e.encoded_counterfactual[profile]).all(axis=1)
+    ]
+    moved = bool((e.encoded_original[profile] != e.encoded_counterfactual[profile]).any())
+    vertices = neighbours if moved else np.vstack([e.encoded_original, neighbours])
+    person, answer = (
+        plane.coordinates(e.encoded_original)[0],
+        plane.coordinates(e.encoded_counterfactual)[0],
+    )
     dots = plane.coordinates(neighbours) if len(neighbours) else np.empty((0, 2))
     hull = outline(plane.coordinates(vertices)) if len(vertices) else answer[None]
     seen, other = np.vstack([person, answer, hull, dots]), None
@@ -164,13 +169,13 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
 def no_region(e: Explanation) -> str:
     """Why the region of an answer cannot be drawn on a plane; empty where it can."""
     setting = needed(e)
-    assert e.x is not None and e.point is not None  # noqa: S101, PT018  (checked above)
+    assert e.encoded_original is not None and e.encoded_counterfactual is not None  # noqa: S101, PT018  (checked above)
     if setting.distance is None:
         return _READ_BACK
-    numbers = np.setdiff1d(np.arange(len(e.x)), setting.schema.profile_columns)
+    numbers = np.setdiff1d(np.arange(len(e.encoded_original)), setting.schema.profile_columns)
     if len(numbers) < 2:
         return "it would need two numbers, and there is only one" if len(numbers) else _NO_NUMBER
-    changed = int((e.x[numbers] != e.point[numbers]).sum())
+    changed = int((e.encoded_original[numbers] != e.encoded_counterfactual[numbers]).sum())
     if changed > 2:
         return _MANY_NUMBERS
     return "" if changed else _CATEGORIES_ALONE
@@ -227,34 +232,39 @@ def plain_nearest(e: Explanation) -> Array | None:
     setting = needed(e)
     if setting.distance is None:
         return None
-    assert e.x is not None  # noqa: S101  (there is an answer)
+    assert e.encoded_original is not None  # noqa: S101  (there is an answer)
     schema, near = setting.schema, e.neighbours
-    people = variants(schema, e.x)
+    people = variants(schema, e.encoded_original)
     pieces: list[ConvexPiece] | tuple[ConvexPiece, ...] = ()
     hulls: tuple[ConvexPiece, ...] = ()
     if near is None or not len(near) or np.isnan(e.bound):
         try:
-            boxes = (box_pieces(schema, person, e.x, e.x) for person in people)
+            boxes = (
+                box_pieces(schema, person, e.encoded_original, e.encoded_original)
+                for person in people
+            )
             pieces = list(itertools.chain.from_iterable(boxes))
         except OptionError:  # too many combinations of categories
             pieces = ()
     if not pieces and near is not None:
         hulls = tuple(piece for person in people for piece in hull_pieces(schema, person, near))
         pieces = hulls
-    near = near if hulls and near is not None else e.x[None][:0]
+    near = near if hulls and near is not None else e.encoded_original[None][:0]
     problem = SearchProblem(
         (Member(setting.net, Shifts.of(setting.net, 0.0), margin=DEFAULT_MARGIN),),
         e.target,
-        e.x,
+        e.encoded_original,
         setting.distance,
         SLACK,
     )
     found = search(problem, pieces, deadline=time.monotonic() + _SECONDS)
     if found.point is None:
         return None
-    written = Attempt(problem, people, near, found, schema.grids(e.x), hulls).written(schema)
+    written = Attempt(
+        problem, people, near, found, schema.grids(e.encoded_original), hulls
+    ).written(schema)
     near_by = found.point if written is None else written.point
-    point: Array = schema.canonical(near_by, person=e.x)[0]
+    point: Array = schema.canonical(near_by, person=e.encoded_original)[0]
     return point if setting.net.predict(point)[0] == e.target else None
 
 
@@ -265,7 +275,7 @@ def needed(e: Explanation) -> Setting:
             "this explanation does not know its network; draw those that an explainer returned",
             name="network",
         )
-    if e.x is None or e.point is None:
+    if e.encoded_original is None or e.encoded_counterfactual is None:
         raise OptionError(f"there is no answer to draw for {e.index!r}: {e.reason or e.status}")
     return e.setting
 

@@ -162,14 +162,14 @@ def _answer(
     name = f"{wording.person[:1].upper()}{wording.person[1:]} {label}"
     pictures: list[Picture] = []
     kept = said = missing = ""
-    if e.found and e.point is not None and e.setting is not None:
+    if e.found and e.encoded_counterfactual is not None and e.setting is not None:
         missing = no_region(e)
         if not missing:
             pictures.append(region_view(e, plain, terms))
         if has_margins(e):
             pictures.append(margins_view(*margin_curves([e], [plain]), e, terms))
         if retrained:
-            kept = _of_models(e.point, retrained, e.target)
+            kept = _of_models(e.encoded_counterfactual, retrained, e.target)
             said = f"Counted on retrained models, this answer holds on {kept}"
             said += "." if plain is None else (
                 f"; the {terms.other} on {_of_models(plain, retrained, e.target)}."
@@ -232,7 +232,7 @@ def _overview(
         curves = margin_curves(answers, plain)
         pictures.append(margins_view(*curves, first, terms, several=len(answers) > 1))
     if retrained:
-        points = np.array([e.point for e in answers])
+        points = np.array([e.encoded_counterfactual for e in answers])
         pictures.append(validity_view(points, others, retrained, first.target, terms))
     return _Overview(tuple(pictures))
 

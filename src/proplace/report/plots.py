@@ -90,7 +90,7 @@ def result_figure(
         )[0]
         draw_margins(axes[0], *margin_curves(answers, plain), answers[0], terms)
         if retrained:
-            points = np.array([e.point for e in answers])
+            points = np.array([e.encoded_counterfactual for e in answers])
             others = np.array([row for row in plain if row is not None])
             draw_validity(axes[1], points, others, retrained, answers[0].target, terms)
     return figure
@@ -106,7 +106,7 @@ def margin_curves(
     answers: Sequence[Explanation], plain: Sequence[Array | None]
 ) -> tuple[Array, Array]:
     """Worst margins at ``FACTORS`` times delta: of the answers, and of the plain nearest points."""
-    ours = np.array([e.point for e in answers])
+    ours = np.array([e.encoded_counterfactual for e in answers])
     others = [row for row in plain if row is not None]
     rows = np.vstack([ours, *others])
     curves = worst_margins(answers[0], rows, FACTORS)

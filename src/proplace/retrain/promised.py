@@ -202,7 +202,11 @@ def _of_pair(model: Model, inputs: Any, target: Any) -> Promised:
 
 def _of_explanations(model: Model, results: Explanations) -> Promised:
     """The certified answers."""
-    chosen = [e for e in results if e.found and e.certificate is not None and e.point is not None]
+    chosen = [
+        e
+        for e in results
+        if e.found and e.certificate is not None and e.encoded_counterfactual is not None
+    ]
     if not chosen:
         raise InputError(
             "none of the results is a certified answer, so that nothing was promised; give results "
@@ -220,7 +224,7 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
         bases.append(base)
         named = with_classes_of(base, model)
         targets[rows] = [named.target(base.classes[e.target]) for e in some]
-        given = np.array([e.point for e in some])
+        given = np.array([e.encoded_counterfactual for e in some])
         points[rows], _ = recoded(base, model, given, given)
         ends = [promised_box(e) for e in some]
         low[rows], high[rows] = recoded(
@@ -268,8 +272,15 @@ def model_of(setting: Setting, provenance: Provenance | None) -> Model:
 
 def promised_box(e: Explanation) -> tuple[Array, Array]:
     """Ends of all that is said to hold of an answer: every miss, and what lies beyond it."""
-    assert e.point is not None and e.setting is not None  # noqa: S101, PT018  (it is an answer)
-    ends = [(e.point, e.point), range_box(e.setting.schema, e.point, e.guaranteed_ranges)]
-    ends += [box for models in e.setting.sets if (box := models.around(e.point)) is not None]
+    assert e.encoded_counterfactual is not None and e.setting is not None  # noqa: S101, PT018  (it is an answer)
+    ends = [
+        (e.encoded_counterfactual, e.encoded_counterfactual),
+        range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges),
+    ]
+    ends += [
+        box
+        for models in e.setting.sets
+        if (box := models.around(e.encoded_counterfactual)) is not None
+    ]
     lows, highs = zip(*ends, strict=True)
     return np.min(lows, axis=0), np.max(highs, axis=0)
