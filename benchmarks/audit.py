@@ -31,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.explain.results import Setting
 from proplace.ledger.chain import canonical
 from proplace.ledger.issuing import Draft
@@ -62,10 +62,8 @@ def fill(path: Path, pipe: object, count: int) -> None:
     """Write promises of rows that a pipeline accepts."""
     model = pp.Model.of(pipe)
     shifts = pp.Shifts.of(model.network, DELTA)
-    sets = (Member(model.network, shifts, "the model in use"),)
-    setting = Setting(
-        model.network, shifts, model.schema, None, model.classes, sets, encoding=model.encoding
-    )
+    guarantee = Guarantee((Member(model.network, shifts, "the model in use"),))
+    setting = Setting(guarantee, model.without_original())
     documents = terms_documents(setting, 1, None)
     table, _ = table_of(4 * count, 7)
     points = model.encode(table)

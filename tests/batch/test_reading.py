@@ -99,8 +99,8 @@ def test_what_is_read_is_what_was_explained(written, world, kind):
         assert mine.describe() == theirs.describe()
     assert {e.status for e in found} >= {"optimal", "already_valid", "bad_input"}
     assert found.provenance == expected.provenance
-    assert found[0].setting.net == expected[0].setting.net
-    assert found[0].setting.shifts == expected[0].setting.shifts
+    assert found[0].setting.current.network == expected[0].setting.current.network
+    assert found[0].setting.current.shifts == expected[0].setting.current.shifts
     assert found[0].setting.schema == expected[0].setting.schema
     columns = [c for c in found.to_frame().columns if c != "name"]
     pd.testing.assert_frame_equal(
@@ -250,4 +250,4 @@ def test_one_delta_per_layer(tmp_path):
     rows.head(3).to_csv(tmp_path / "p.csv", index=False)
     summary = explain_file(explainer, tmp_path / "p.csv", tmp_path / "out")
     assert pd.read_csv(summary.results)["delta"].tolist() == ["[[0.01, 0.02], [0.0, 0.01]]"] * 3
-    assert pp.read_results(tmp_path / "out")[0].setting.shifts == explainer.shifts_
+    assert pp.read_results(tmp_path / "out")[0].setting.current.shifts == explainer.shifts_

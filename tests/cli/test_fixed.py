@@ -53,7 +53,7 @@ def test_a_folder_holds_the_proof_that_nothing_helps(folder):
     result = pp.read_results(folder / "results")
     assert result[0].status == "fixed_prediction"
     assert isinstance(result[0].certificate, pp.FixedPrediction)
-    assert result[0].certificate.check(NET, result[0].setting.shifts).accepted
+    assert result[0].certificate.check(NET, result[0].setting.current.shifts).accepted
     status, entries = check(folder, folder / "results")
     assert status == 0
     assert [entry["proved"]["verdict"] for entry in entries] == ["fixed", "robust", "robust"]
@@ -67,7 +67,7 @@ def test_a_folder_holds_the_proof_that_nothing_helps(folder):
 def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
     """True certificates, about less than the schema allows this person, or another class."""
     (first, *_) = pp.read_results(folder / "results")
-    shifts = first.setting.shifts
+    shifts = first.setting.current.shifts
     narrow = pp.Schema([pp.Continuous("a", 0, 9, step=1, scaling=(0, 10)), *SCHEMA.features[1:]])
     (other,) = pp.Proplace(NET, shifts, schema=narrow).fit(PEOPLE).explain(PEOPLE[:1])
     smaller = pp.Shifts.of(NET, 0.005)

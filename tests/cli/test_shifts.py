@@ -305,9 +305,12 @@ def test_a_folder_of_results_holds_its_set(loans, past, results):
     back = pp.read_results(results)
     assert back.provenance.delta == box.digest
     assert back.provenance.delta_about == "hull of 4 networks"
-    assert all(e.setting.shifts == box for e in back)
+    assert all(e.setting.current.shifts == box for e in back)
     assert [e.describe().sentence for e in back] == list(table["sentence"])
-    assert (back[0].setting.general, back[0].setting.inside) == (True, False)
+    assert (
+        back[0].setting.current.has_parameter_intervals,
+        back[0].setting.current.contains_network,
+    ) == (True, False)
 
 
 def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, results, tmp_path):
@@ -484,7 +487,7 @@ def votes(voted, tmp_path):
 def test_a_folder_holds_the_other_models(loans, past, votes):
     _, nets, _ = past
     back = pp.read_results(votes)
-    sets = back[0].setting.sets
+    sets = back[0].setting.guarantee.members
     assert [each.name for each in sets] == ["the model in use", "past-2.npz", "past-1.npz"]
     assert sets[1].shifts.radius == 0.005
     assert np.array_equal(sets[1].network.layers[0].W, nets[2].layers[0].W)
@@ -497,7 +500,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
     ]
     assert all(name in back[0].describe().sentence for name in ("past-2.npz", "past-1.npz"))
     for e in back:
-        assert e.certificate.check(sets).accepted
+        assert e.certificate.check(back[0].setting.guarantee).accepted
         rng = np.random.default_rng(0)
         for each in sets:
             worst = sampled_margins(each.network, e.encoded_counterfactual, each.shifts, 1, rng)

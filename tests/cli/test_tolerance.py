@@ -27,10 +27,10 @@ def test_the_folder_knows_its_tolerance(loans, results):
     opened = ResultsFolder.open(results / "wide")
     assert opened.about.provenance.request.tolerance == {"income": (0.25, 0.25)}
     column = opened.setting.schema.span("income").start
-    (models,) = opened.setting.sets
+    (models,) = opened.setting.guarantee.members
     assert models.tolerance[:, column] == pytest.approx(0.025)
     assert np.count_nonzero(models.tolerance) == 2
-    assert ResultsFolder.open(results / "exact").setting.sets[0].tolerance is None
+    assert ResultsFolder.open(results / "exact").setting.guarantee.members[0].tolerance is None
     net, answers = loans.net, pp.read_results(results / "wide")
     for e in answers:
         assert e.found
@@ -47,7 +47,7 @@ def test_check_demands_what_the_folder_promises(loans, results):
     line = next(opened.lines())
     alone = pp.certify(loans.net, line.explanation.encoded_counterfactual, 0.01, certificates=True)
     proved = alone.certificates[0].check(loans.net).statement
-    assert too_narrow(proved, opened.setting.sets[0].tolerance)
+    assert too_narrow(proved, opened.setting.guarantee.members[0].tolerance)
     assert not too_narrow(opened.certificate(line).check(loans.net).statement, None)
 
 

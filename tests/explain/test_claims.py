@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.explain.claims import Claim, format_room, proved_values
-from proplace.explain.results import Setting
+from support.lenders import setting_of
 from support.tiers import examples
 
 INCOME = pp.Continuous("income", 0, 200_000, step=500, unit="dollars")
@@ -137,6 +137,7 @@ def test_room_of_what_stays():
 
 SCHEMA = pp.Schema([INCOME, DEBT, pp.Binary("home", label="owns a home")])
 NET = pp.Network([(np.zeros((1, 3)), [1.0])])
+MODEL = pp.Model.of(NET).with_schema(SCHEMA)
 LOAN = pp.Wording("the loan", ["refused", "approved"], "applicant")
 HOLDS = {"income": (52_000, 200_000), "debt": (29, 33)}
 
@@ -144,7 +145,7 @@ HOLDS = {"income": (52_000, 200_000), "debt": (29, 33)}
 def explanation(delta=0.02, **more):
     before = pd.Series({"income": 48_000, "debt": 38, "home": 0}, dtype=object)
     after = pd.Series({"income": 52_000, "debt": 31, "home": 0}, dtype=object)
-    setting = Setting(NET, pp.Shifts.of(NET, delta), SCHEMA, L1(np.ones(3)))
+    setting = setting_of(MODEL, pp.Shifts.of(NET, delta), distance=L1(np.ones(3)))
     e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, margin=0.01, setting=setting)
     return replace(e, guaranteed_ranges=HOLDS, **more)
 

@@ -279,7 +279,7 @@ def test_one_margin_for_all_rows():
     world = World(2)
     explainer = world.explainer(margin="float32")
     margins = thresholds(world.net, explainer.shifts_, world.X, "float32")
-    assert margins.min() < margins.max() == explainer.sets_[0].margin
+    assert margins.min() < margins.max() == explainer.guarantee_.members[0].margin
     assert explainer._robust_rows(1).slack == explainer_module.SLACK
 
 

@@ -57,7 +57,7 @@ def within(e, rng, count):
 @pytest.mark.parametrize("tolerance", [None, TOLERANCE])
 def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
     explainer, result = explained(lender, tolerance=tolerance, people=30)
-    (models,) = explainer.sets_
+    (models,) = explainer.guarantee_.members
     rng, wide, less = np.random.default_rng(1), 0, 0
     for e in result:
         assert e.found
@@ -85,7 +85,7 @@ def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
 def test_what_is_not_claimed_is_often_false(lender):
     """Age is best in the middle: all that lies beyond it is refused somewhere, and never claimed."""
     explainer, result = explained(lender)
-    (models,) = explainer.sets_
+    (models,) = explainer.guarantee_.members
     kept = broken = 0
     for e in result:
         changed = [n for n in ("income", "debt", "age") if e.counterfactual[n] != e.original[n]]
@@ -177,8 +177,8 @@ def test_several_networks_must_all_accept_it(lender):
     rng, wide = np.random.default_rng(2), 0
     for e in explainer.explain(refused):
         low, high = range_box(explainer.schema_, e.encoded_counterfactual, e.guaranteed_ranges)
-        assert e.certificate.check(explainer.sets_, box=(low, high)).accepted
-        for models in explainer.sets_:
+        assert e.certificate.check(explainer.guarantee_, box=(low, high)).accepted
+        for models in explainer.guarantee_.members:
             assert joint_attack(models.network, low, high, models.shifts, 1, rng, 40) >= -1e-9
         wide += bool(e.guaranteed_ranges)
     assert wide

@@ -128,8 +128,8 @@ def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delt
     explain_file(explainer, tmp_path / "people.csv", tmp_path / "out")
     read = pp.read_results(tmp_path / "out")
     assert [e.describe().sentence for e in read] == [e.describe().sentence for e in result]
-    assert read[0].setting.shifts == explainer.shifts_
-    assert read[0].setting.net == explainer.net_
+    assert read[0].setting.current.shifts == explainer.shifts_
+    assert read[0].setting.current.network == explainer.net_
 
 
 def test_what_is_proved_of_folded_weights_is_said_of_folded_weights():

@@ -102,7 +102,7 @@ def test_pipelines_with_their_own_scalers(schema):
     options = {"k": 5, "schema": schema}
     also = [pipes[1], (pipes[2], 0.01)]
     explainer = pp.Proplace(pipes[0], 0.02, required_models=also, **options).fit(table)
-    names = [models.name for models in explainer.sets_]
+    names = [models.name for models in explainer.guarantee_.members]
     assert names == ["the model in use", "network 2", "network 3"]
     people = refused(table, pipes[0], 6)
     result = explainer.explain(people, target="yes", gap=0)
@@ -114,7 +114,7 @@ def test_pipelines_with_their_own_scalers(schema):
         for pipe in pipes:
             assert said(pipe, answer) == "yes"
         accepted += all(said(pipe, plain) == "yes" for pipe in pipes)
-        for models, delta in zip(explainer.sets_, (0.02, 0.0, 0.01), strict=True):
+        for models, delta in zip(explainer.guarantee_.members, (0.02, 0.0, 0.01), strict=True):
             check_robust(models, answer.encoded_counterfactual, 1)
             assert models.shifts.radius == delta
             worst = milp_margin(models.network, answer.encoded_counterfactual, models.shifts, 1)
@@ -122,14 +122,14 @@ def test_pipelines_with_their_own_scalers(schema):
             assert worst >= answer.margin - 1e-7
         assert isinstance(answer.certificate, CertificateBundle)
         assert len(answer.certificate.certificates) == 3
-        assert answer.certificate.check(explainer.sets_).accepted
+        assert answer.certificate.check(explainer.guarantee_).accepted
         assert (
             not CertificateBundle.of(answer.certificate.certificates[:2])
-            .check(explainer.sets_)
+            .check(explainer.guarantee_)
             .accepted
         )
     assert accepted < len(result)  # the others have something to say
-    assert result[0].setting.sets == explainer.sets_
+    assert result[0].setting.guarantee.members == explainer.guarantee_.members
 
 
 def test_the_other_network_is_what_the_model_itself_says():
@@ -137,7 +137,7 @@ def test_the_other_network_is_what_the_model_itself_says():
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.02, required_models=list(pipes[1:])).fit(table)
     rows = explainer.model_.encode(table)
-    for models, pipe in zip(explainer.sets_[1:], pipes[1:], strict=True):
+    for models, pipe in zip(explainer.guarantee_.members[1:], pipes[1:], strict=True):
         own = pp.Model.of(pipe)
         probability = pipe.predict_proba(table)[:, 1]
         np.testing.assert_allclose(
@@ -176,8 +176,8 @@ def modules():
 def test_a_torch_module_of_another_architecture():
     X, (one, two) = modules()
     explainer = pp.Proplace(one, 0.02, required_models=[(two, 0.01)], k=8).fit(X)
-    assert [models.network.widths for models in explainer.sets_] == [(6,), (5, 4)]
-    margins = [models.margin for models in explainer.sets_]
+    assert [models.network.widths for models in explainer.guarantee_.members] == [(6,), (5, 4)]
+    margins = [models.margin for models in explainer.guarantee_.members]
     assert margins[0] != margins[1]  # each covers the float32 rounding of its own network
     people = X[explainer.net_.predict(X) == 0][:6]
     for answer in explainer.explain(people, gap=0):
@@ -187,7 +187,7 @@ def test_a_torch_module_of_another_architecture():
                 torch.tensor(answer.encoded_counterfactual[None], dtype=torch.float32)
             ).detach()
             assert float(logit) >= 0.0
-        for models in explainer.sets_:
+        for models in explainer.guarantee_.members:
             check_robust(models, answer.encoded_counterfactual, 1)
 
 
@@ -199,7 +199,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     box = pp.Shifts(low, high, about="last year")
     X = np.random.default_rng(0).uniform(0.0, 1.0, (200, 2))
     explainer = pp.Proplace(net, box, k=6, search=search).fit(X)
-    first, second = explainer.sets_
+    first, second = explainer.guarantee_.members
     assert (first.name, second.name) == ("the box of the model in use", "the model in use")
     assert first.shifts == box
     assert second.shifts.frozen
@@ -212,7 +212,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     assert (other.name, other.delta) == ("the model in use", 0.0)
     assert other.network_digest == result.provenance.network_digest
     inside = pp.Proplace(low, box, k=6).fit(X)
-    assert len(inside.sets_) == 1
+    assert len(inside.guarantee_.members) == 1
     assert inside.explain([[0.1, 0.1]], gap=0).provenance.also == ()
 
 
@@ -222,7 +222,7 @@ def test_another_network_outside_of_its_box_has_a_say_too():
     explainer = pp.Proplace(one, 0.0, required_models=[(two, box)], region="box").fit(
         [[0.0], [1.0]]
     )
-    assert [models.name for models in explainer.sets_] == [
+    assert [models.name for models in explainer.guarantee_.members] == [
         "the model in use",
         "the box of network 2",
         "network 2",
@@ -240,7 +240,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     answer = explainer.explain([[0.1, 0.1]], gap=0)[0]
     assert answer.status == "feasible"
     assert len(answer.certificate.certificates) == 2
-    assert answer.certificate.check(explainer.sets_).accepted
+    assert answer.certificate.check(explainer.guarantee_).accepted
     people = variants(explainer.schema_, np.array([0.1, 0.1]))
     order = X[np.argsort(X.sum(axis=1))]
     robust = [pp.certify(net, order, 0.01, margin=1e-6).robust for net in (one, two)]
@@ -339,7 +339,7 @@ def test_already_valid_is_up_to_the_model_in_use():
     assert sure.reason == (
         "the network gives class 1 already, under every network within delta and all others"
     )
-    assert sure.certificate.check(explainer.sets_).accepted
+    assert sure.certificate.check(explainer.guarantee_).accepted
     assert halfway.reason == (
         "the network gives class 1 already, but not robustly for network 2; it is refused by network 2"
     )
@@ -391,7 +391,7 @@ def test_workers_get_no_other_models():
     assert lean.required_models is None
     assert lean.others_ == ()
     again = pickle.loads(pickle.dumps(lean))
-    assert [models.name for models in again.sets_] == ["the model in use", "network 2"]
+    assert [models.name for models in again.guarantee_.members] == ["the model in use", "network 2"]
     assert explainer.required_models == [pipes[1]]
 
 
@@ -433,7 +433,7 @@ def test_the_time_limit_holds():
     for answer in explainer.explain(people, target="yes", gap=0):
         assert answer.status in ("feasible", "not_found")
         if answer.found:
-            for models in explainer.sets_:
+            for models in explainer.guarantee_.members:
                 check_robust(models, answer.encoded_counterfactual, 1)
 
 
@@ -446,7 +446,10 @@ def test_names(tmp_path):
         pp.Model.of(tmp_path / "a.npz"),
         two,
     ]
-    names = [models.name for models in pp.Proplace(one, 0.0, required_models=also).fit(X).sets_]
+    names = [
+        models.name
+        for models in pp.Proplace(one, 0.0, required_models=also).fit(X).guarantee_.members
+    ]
     assert names == [
         "the model in use",
         "a.npz",
@@ -529,7 +532,9 @@ def test_a_model_that_does_not_say_how_it_reads_the_table_is_refused():
     rows = StandardScaler().fit(X).transform(X)
     logits = module(torch.tensor(rows, dtype=torch.float32)).detach().numpy()
     encoded = explainer.model_.encode(X)
-    np.testing.assert_allclose(explainer.sets_[1].network.logits(encoded), logits, atol=1e-4)
+    np.testing.assert_allclose(
+        explainer.guarantee_.members[1].network.logits(encoded), logits, atol=1e-4
+    )
 
 
 def test_a_bare_network_beside_recoded_columns_is_refused():
@@ -544,7 +549,7 @@ def test_a_bare_network_beside_recoded_columns_is_refused():
     with raises(InputError, name="network 2", match="itself"):
         pp.Proplace(pipe, 0.01, required_models=[bare], schema=schema).fit(table)
     explainer = pp.Proplace(pipe, 0.01, required_models=[pipe], schema=schema).fit(table)
-    one, two = (models.network.logits(explainer.rows_) for models in explainer.sets_)
+    one, two = (models.network.logits(explainer.rows_) for models in explainer.guarantee_.members)
     np.testing.assert_allclose(one, two, atol=1e-9)
 
 

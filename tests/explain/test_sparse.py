@@ -184,7 +184,7 @@ def test_sparse_search_works_with_other_options(options):
         if not e.found:
             continue
         assert e.status == "feasible"
-        for each in e.setting.sets:
+        for each in e.setting.guarantee.members:
             box = each.around(e.encoded_counterfactual[None])
             assert pp.certify(each.network, e.encoded_counterfactual, each.shifts).robust.all()
             if box is not None:  # the corners of the tolerance
@@ -193,7 +193,7 @@ def test_sparse_search_works_with_other_options(options):
                 ):
                     assert each.network.margin(np.array(corner), 1)[0] >= 0.0
         verdict = e.certificate.check(
-            explainer.sets_ if len(explainer.sets_) > 1 else explainer.net_
+            explainer.guarantee_ if len(explainer.guarantee_.members) > 1 else explainer.net_
         )
         assert verdict.accepted or wishes["tolerance"], verdict.reason
 

@@ -46,7 +46,7 @@ def test_the_model_itself_accepts_every_miss(pipeline):
 def test_every_network_accepts_every_miss(pipeline):
     _, result = explained(pipeline)
     rng = np.random.default_rng(1)
-    (models,) = result[0].setting.sets
+    (models,) = result[0].setting.guarantee.members
     assert models.tolerance is not None
     for e in result:
         less, more = models.tolerance
@@ -165,8 +165,8 @@ def test_the_schema_may_say_it(pipeline):
     assert request.tolerance == {name: (t, t) for name, t in TOLERANCE.items()}
     by_keyword = pp.Proplace(model, 0.01).fit(table)
     by_keyword = by_keyword.asked(by_keyword.request(tolerance=TOLERANCE))
-    found = explainer.asked(request).sets_[0].tolerance
-    assert found == pytest.approx(by_keyword.sets_[0].tolerance)
+    found = explainer.asked(request).guarantee_.members[0].tolerance
+    assert found == pytest.approx(by_keyword.guarantee_.members[0].tolerance)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def any_typical_row(explainer, x):
     person = explainer.schema_.person(x)
     rows = person.adapt(explainer.rows_, overwrite_categories=True)
     rows = rows[person.allowed(rows)]
-    models = explainer.sets_[0]
+    models = explainer.guarantee_.members[0]
     rows = rows[pp.certify(models.network, rows, models.shifts, margin=models.margin + 1e-4).robust]
     return bool(explainer.accepted_people(1).test(rows).any())
 

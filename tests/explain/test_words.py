@@ -9,8 +9,8 @@ import pytest
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
-from proplace.explain.results import Setting
 from support.errors import raises
+from support.lenders import setting_of
 
 LOAN = pp.Wording("the loan", ["refused", "approved"], "applicant")
 
@@ -27,7 +27,8 @@ NET = pp.Network([(np.zeros((1, SCHEMA.width)), [1.0])])
 
 
 def setting(delta=0.02, net=NET):
-    return Setting(net, pp.Shifts.of(net, delta), SCHEMA, L1(np.ones(SCHEMA.width)))
+    model = pp.Model.of(net).with_schema(SCHEMA)
+    return setting_of(model, pp.Shifts.of(net, delta), distance=L1(np.ones(SCHEMA.width)))
 
 
 def explanation(status="optimal", delta=0.02, **changes):
@@ -92,7 +93,8 @@ def many(count):
     schema = pp.Schema([pp.Continuous(name, 0, 100, step=1) for name in names])
     net = pp.Network([(np.zeros((1, count)), [1.0])])
     x, point = np.zeros(count), (1 + np.arange(count)) / 100
-    about = Setting(net, pp.Shifts.of(net, 0.02), schema, L1(np.ones(count)))
+    model = pp.Model.of(net).with_schema(schema)
+    about = setting_of(model, pp.Shifts.of(net, 0.02), distance=L1(np.ones(count)))
     before, after = (schema.decode(row[None]).iloc[0].astype(object) for row in (x, point))
     e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, margin=0.01, setting=about)
     return replace(e, encoded_original=x, encoded_counterfactual=point)
@@ -298,7 +300,7 @@ def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
 )
 def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
     e = explanation(debt=3)
-    e = replace(e, setting=replace(e.setting, classes=classes))
+    e = replace(e, setting=replace(e.setting, model=replace(e.setting.model, classes=classes)))
     assert str(e.describe()).startswith(said)
     named = {classes[1] if classes else 1: "approved"}
     said = str(e.describe(pp.Wording("the loan", named)))

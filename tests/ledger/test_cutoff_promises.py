@@ -137,7 +137,11 @@ def test_ledger_and_results_store_the_cutoff(book):
     model = promise.terms.model
     assert model.cutoff == CUTOFF
     assert model.network == pp.Model.of(pipe, cutoff=CUTOFF).network
-    assert promise.explanation.setting.threshold == answers[0].setting.threshold == Threshold(0, P)
+    assert (
+        promise.explanation.setting.model.threshold
+        == answers[0].setting.model.threshold
+        == Threshold(0, P)
+    )
     assert ledger.verify()
 
 

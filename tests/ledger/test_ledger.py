@@ -60,7 +60,7 @@ def test_a_promise_is_kept_as_it_was_made(ledger, result):
         assert promise.original.to_dict() == e.original.to_dict()
         assert promise.sentence == e.describe().sentence
         assert promise.certificate.to_json() == e.certificate.to_json()
-        (terms,) = promise.terms.sets
+        (terms,) = promise.terms.guarantee.members
         assert promise.certificate.check(terms.network, terms.shifts).accepted
         assert terms.network.predict(promise.point[None]) == [promise.terms.target]
     assert ledger.verify().good
@@ -74,7 +74,7 @@ def test_a_tolerance_is_kept_with_its_box(ledger, boxed):
         assert (promise.low <= promise.point - reach).all()
         assert (promise.high >= promise.point + reach).all()
         box = (promise.low, promise.high)
-        (terms,) = promise.terms.sets
+        (terms,) = promise.terms.guarantee.members
         assert promise.certificate.check(terms.network, terms.shifts, box=box).accepted
     (group,) = ledger.open_promises()
     assert group.boxed.all()
@@ -111,9 +111,12 @@ def test_answers_of_several_networks(ledger):
     both = answers(1, net=NET, delta=shifts, required_models=[(LATER, 0.005)])
     (number,) = ledger.issue(both, ["berta"]).ids
     terms = ledger.promise(number).terms
-    assert len(terms.sets) == len(both[0].setting.sets) > 1
-    assert ledger.promise(number).certificate.check(terms.sets).accepted
-    assert terms.sets[0].shifts.digest == both[0].setting.sets[0].shifts.digest
+    assert len(terms.guarantee.members) == len(both[0].setting.guarantee.members) > 1
+    assert ledger.promise(number).certificate.check(terms.guarantee).accepted
+    assert (
+        terms.guarantee.members[0].shifts.digest
+        == both[0].setting.guarantee.members[0].shifts.digest
+    )
     assert ledger.verify().good
 
 
@@ -360,7 +363,7 @@ def test_a_forged_proof_is_found_by_the_check(book):
     forged = changed(
         good,
         0,
-        point=bad,
+        encoded_counterfactual=bad,
         counterfactual=told,
         certificate=pp.Certificate(json.dumps(facts)),
         guaranteed_ranges={},

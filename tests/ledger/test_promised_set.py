@@ -49,7 +49,7 @@ def test_promises_of_two_models_have_a_set_in_common(ledger, model):
     second = pp.refit_within(first, *repayments(1, strict=30.0), 0.004)
     promise(ledger, second, 0.008, slice(5, 10), "b")
     both = ledger.promised_set(second)
-    sets = [group.terms.sets[0].shifts for group in ledger.open_promises()]
+    sets = [group.terms.guarantee.members[0].shifts for group in ledger.open_promises()]
     assert len(sets) == 2
     for end in (both.low, both.high):  # its corners lie in each of them, exactly
         assert all(shifts.contains(end) for shifts in sets)

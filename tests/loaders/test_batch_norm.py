@@ -14,9 +14,9 @@ import pytest
 
 import proplace as pp
 from proplace.calibrate.delta import CalibrationWarning
-from proplace.explain.results import Setting
 from proplace.loaders.coordinates import in_coordinates_of
 from proplace.report.claims import Moves
+from support.lenders import setting_of
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -369,6 +369,6 @@ def test_the_page_says_what_no_delta_includes():
         moved[1].bias += 0.001
     net, other = (pp.Network.from_torch(m) for m in (module, moved))
     box = pp.Shifts.of(net, 0.01)
-    setting = Setting(net, box, pp.Schema([pp.Continuous(n) for n in "abcd"]), None)
+    setting = setting_of(pp.Model.of(net), box)
     said = Moves.of(setting, [other]).words
     assert "batch norm moved what no change of weights and biases does; it does not lie" in said

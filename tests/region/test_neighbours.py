@@ -6,7 +6,7 @@ import numpy as np
 
 import proplace as pp
 from proplace.core.distances import L1
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.region.neighbours import RobustRows
 from proplace.region.pieces import hull_pieces, variants
 from proplace.schema import Categorical, Continuous, Schema
@@ -17,7 +17,7 @@ def test_rows_are_tested_at_the_margin_of_the_search():
     net = pp.Network([([[1.0]], [0.0])])
     shifts = pp.Shifts.of(net, [(0.0, 0.25)])
     X = np.array([[0.0], [0.25], [0.5], [0.75], [1.0]])
-    rows = RobustRows((Member(net, shifts),), 1, 0.5, X, L1(np.ones(1)))
+    rows = RobustRows(Guarantee((Member(net, shifts),)), 1, 0.5, X, L1(np.ones(1)))
     np.testing.assert_array_equal(rows.robust, [[0.75], [1.0]])
 
 

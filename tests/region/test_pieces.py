@@ -11,7 +11,7 @@ import pytest
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.region.neighbours import RobustRows, unrestricted
 from proplace.region.pieces import box_pieces, hull_pieces
 from proplace.schema import Schema, Value
@@ -28,7 +28,7 @@ def line_net(d):
 def robust_rows(net, X, delta=0.01, distance=None, target=1):
     distance = distance or L1(np.full(net.inputs, 1.0 / net.inputs))
     models = Member(net, pp.Shifts.of(net, delta), margin=MARGIN)
-    return RobustRows((models,), target, 0.0, X, distance)
+    return RobustRows(Guarantee((models,)), target, 0.0, X, distance)
 
 
 @pytest.mark.parametrize("k", [1, 3, 20, 10**4])

@@ -15,7 +15,7 @@ from proplace.report import claims
 from proplace.report.pictures import _lasts, margins_view, region_view
 from proplace.report.plots import FACTORS, draw_margins, margin_curves
 from proplace.report.style import new_figure
-from support.lenders import DELTA, LOAN, SCHEMA
+from support.lenders import DELTA, LOAN, SCHEMA, with_current
 
 ABOUT = "learned from 59 retrainings"
 
@@ -50,7 +50,7 @@ def result(lender, box):
 
 def about(e, shifts, **changes):
     """The same answer about another set."""
-    return replace(e, setting=replace(e.setting, shifts=shifts, **changes))
+    return replace(e, setting=with_current(e.setting, shifts=shifts, **changes))
 
 
 # -- sentences -------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
     assert f"every network of the set with the SHA-256 {box.digest[:12]}… (an interval" in said
     folds = [Fold.none(x.W, x.b).scaled(2.0 * np.ones(len(x.W))) for x in lender.net.layers]
     folded = pp.Network([(x.W, x.b) for x in lender.net.layers], folds=folds)
-    said = within(replace(result[0].setting, net=folded))
+    said = within(with_current(result[0].setting, network=folded))
     assert "weights and biases, those with batch norm folded in)" in said
 
 
@@ -82,7 +82,7 @@ def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, bo
     last = lender.net.layers[-1]
     layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
     strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
-    refusing = about(result[0], box, net=strict)
+    refusing = about(result[0], box, network=strict)
     assert f"{outside}does not accept it." in refusing.describe().sentence
 
 
@@ -132,7 +132,7 @@ def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):
     last = lender.net.layers[-1]
     layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
     strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
-    mixed = pp.Explanations([result[0], about(result[1], box, net=strict)])
+    mixed = pp.Explanations([result[0], about(result[1], box, network=strict)])
     promised = claims.promises(mixed, Terms.of(mixed, LOAN), [None, None], ())[0].value
     assert "it accepts 1 of the 2 answers that are called proved" in promised
 
@@ -201,10 +201,13 @@ def test_the_curve_is_drawn_against_the_size_of_the_box(result):
     assert axes.get_xlabel() == "size of the box, 1 = as certified"
     assert [text.get_text() for text in axes.texts] == ["as certified"]
     assert axes.get_xlim() == (0.0, 2.0)
-    box = e.setting.shifts
+    box = e.setting.current.shifts
     for n in (0, 6, 12, 24):  # the curve is that of the scaled box
         lower = pp.certify(
-            e.setting.net, e.encoded_counterfactual[None], box.scaled(FACTORS[n]), exact_margin=True
+            e.setting.current.network,
+            e.encoded_counterfactual[None],
+            box.scaled(FACTORS[n]),
+            exact_margin=True,
         ).lower
         assert ours[n, 0] == pytest.approx(lower[0])
     picture = margins_view(ours, plain, e, terms)
@@ -242,4 +245,6 @@ def test_the_page(result, box, history, tmp_path):
     assert "--model proofs/model.npz --shifts proofs/shifts.npz" in text
     assert pp.Shifts.load(tmp_path / "proofs" / "shifts.npz") == box
     result.report(tmp_path / "other.html", LOAN)
-    assert "setting.shifts.save(&#34;shifts.npz&#34;)" in (tmp_path / "other.html").read_text()
+    assert (
+        "setting.current.shifts.save(&#34;shifts.npz&#34;)" in (tmp_path / "other.html").read_text()
+    )

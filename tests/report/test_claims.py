@@ -18,7 +18,7 @@ from proplace.report.claims import Moves
 from proplace.report.geometry import worst_margins
 from proplace.report.pictures import _lasts
 from proplace.report.plots import FACTORS, margin_curves
-from support.lenders import DELTA, LOAN, SCHEMA
+from support.lenders import DELTA, LOAN, SCHEMA, with_current
 from support.pages import Page
 
 pytest.importorskip("matplotlib")
@@ -140,7 +140,7 @@ def test_delta_is_that_of_each_layer(lender):
     frozen = pp.Shifts.of(lender.net, [(DELTA, DELTA), (DELTA, DELTA), (DELTA, 0.0)])
     near = moved(lender.net, 0.5 * DELTA, 0)
     assert Moves.of(setting, [near]).inside == 1
-    assert Moves.of(replace(setting, shifts=frozen), [near]).inside == 0
+    assert Moves.of(with_current(setting, shifts=frozen), [near]).inside == 0
 
 
 def test_another_architecture_or_scaling_is_never_within_delta(lender):
@@ -228,7 +228,7 @@ def test_captions_never_say_more_than_the_curves_show(lender):
     falling = np.linspace(1.0, -1.0, len(FACTORS))[:, None] - 1e-9  # below 0 from factor 1 on
     net = lender.net
     some, layered = (
-        replace(found[0].setting, shifts=pp.Shifts.of(net, delta))
+        with_current(found[0].setting, shifts=pp.Shifts.of(net, delta))
         for delta in (0.0175, [(0.01, 0.02)] * len(net.layers))
     )
     assert _lasts(falling, some) == "up to a change of at least 0.016"  # 11/12 of it: 0.01604

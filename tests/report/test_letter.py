@@ -17,7 +17,7 @@ from proplace.explain.findings import STATUSES
 from proplace.explain.words import largest_first
 from proplace.report.letter import MOST_WAYS, UNSENT
 from support.errors import raises
-from support.lenders import LOAN
+from support.lenders import LOAN, with_current
 from support.pages import Page
 
 pytest.importorskip("jinja2")
@@ -224,11 +224,11 @@ def test_one_network_alone_is_no_promise_about_others(lender, one):
 
 def test_a_model_outside_of_its_set_that_says_no_is_named(one):
     e = one[0]
-    shifts = e.setting.shifts
+    shifts = e.setting.current.shifts
     moved = pp.Network(
-        [(w, b - (n == 2) * 50.0) for n, (w, b) in enumerate(pairs_of(e.setting.net))]
+        [(w, b - (n == 2) * 50.0) for n, (w, b) in enumerate(pairs_of(e.setting.current.network))]
     )
-    page = letter(alone(e, setting=replace(e.setting, net=moved, shifts=shifts)), e.index)
+    page = letter(alone(e, setting=with_current(e.setting, network=moved, shifts=shifts)), e.index)
     assert "though not by the model in use" in page.text
     assert "the model in use lies outside of this set, and does not accept it" in page.text
     assert "though not by the model in use" not in letter(one, e.index).text

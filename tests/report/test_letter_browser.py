@@ -12,8 +12,7 @@ import pytest
 import proplace as pp
 from browser import CHROMIUM, NO_BROWSER, PHONE, chromium, seen
 from proplace.core.distances import L1
-from proplace.explain.results import Setting
-from support.lenders import LOAN
+from support.lenders import LOAN, setting_of
 
 pytest.importorskip("jinja2")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
@@ -27,7 +26,8 @@ def person(changes, features, *, ways=1, digits=6):
     names = [f"feature {n} of a usual length" for n in range(features)]
     schema = pp.Schema([pp.Continuous(n, 0, 1000, unit="thousand dollars") for n in names])
     net = pp.Network([(np.ones((1, features)), [1.0])])
-    setting = Setting(net, pp.Shifts.of(net, 0.01), schema, L1(np.ones(features)))
+    model = pp.Model.of(net).with_schema(schema)
+    setting = setting_of(model, pp.Shifts.of(net, 0.01), distance=L1(np.ones(features)))
     rng = np.random.default_rng(0)
     before = pd.Series((1000 * rng.random(features)).round(1), index=names, dtype=object)
     after = before.copy()

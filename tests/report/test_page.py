@@ -223,7 +223,7 @@ def test_without_the_optional_parts(lender, tmp_path):
 def test_a_certificate_without_a_folder_says_how_to_save_it(lender, tmp_path):
     path = lender.result[:1].report(tmp_path / "a.html", LOAN)
     assert 'result[0].certificate.save("proof.json")' in Page(path).text
-    assert 'result[0].setting.net.save("model.npz")' in Page(path).text
+    assert 'result[0].setting.current.network.save("model.npz")' in Page(path).text
     assert "proplace check proof.json --model model.npz" in Page(path).text
 
 

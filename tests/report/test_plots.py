@@ -24,7 +24,7 @@ from proplace.report.geometry import (
 )
 from proplace.report.plots import FACTORS, held, margin_curves
 from support.errors import raises
-from support.lenders import DELTA, LOAN, SCHEMA
+from support.lenders import DELTA, LOAN, SCHEMA, with_current
 
 rc_context = pytest.importorskip("matplotlib").rc_context
 backend = pytest.importorskip("matplotlib.backends.backend_agg")
@@ -169,8 +169,8 @@ def test_the_plain_answer_is_accepted_today_and_not_farther(lender):
 
 def test_delta_is_scaled_layer_by_layer(lender):
     e = answers(lender)[0]
-    shifts = pp.Shifts.of(e.setting.net, [(0.1, 0.1), (0.2, 0.0), (0.0, 0.3)])
-    uneven = replace(e, setting=replace(e.setting, shifts=shifts))
+    shifts = pp.Shifts.of(e.setting.current.network, [(0.1, 0.1), (0.2, 0.0), (0.0, 0.3)])
+    uneven = replace(e, setting=with_current(e.setting, shifts=shifts))
     worst = worst_margins(uneven, e.encoded_counterfactual[None], np.array([0.0, 0.1]))[:, 0]
     assert worst[0] == pytest.approx(float(lender.net.margin(e.encoded_counterfactual)[0]))
     assert worst[1] < worst[0]

@@ -69,9 +69,9 @@ def mesh(low, high, steps):
 def best_of(problem, points):
     """Least distance among the points whose exact worst margin is enough; inf if there is none."""
     report = pp.certify(
-        problem.sets[0].network,
+        problem.guarantee.members[0].network,
         points,
-        problem.sets[0].shifts,
+        problem.guarantee.members[0].shifts,
         problem.target,
         margin=MARGIN,
         exact_margin=True,
@@ -93,7 +93,11 @@ def check(problem, piece, outcome, points):
     assert ((point >= piece.lower) & (point <= piece.upper)).all()
     assert outside(piece, point) <= 1e-8
     assert pp.certify(
-        problem.sets[0].network, point, problem.sets[0].shifts, problem.target, margin=MARGIN
+        problem.guarantee.members[0].network,
+        point,
+        problem.guarantee.members[0].shifts,
+        problem.target,
+        margin=MARGIN,
     ).robust[0]
     assert outcome.distance == pytest.approx(
         float(problem.distance.between(problem.x, point[None])[0]), abs=1e-15
@@ -158,7 +162,7 @@ def test_input_transform(widths):
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_layers_without_bias(widths):
     problem, piece = instance(91, (2, *widths, 1), bias=0.0)
-    assert {bias for _, bias in problem.sets[0].shifts.radii} == {0.0}
+    assert {bias for _, bias in problem.guarantee.members[0].shifts.radii} == {0.0}
     check(problem, piece, bilevel.solve(problem, piece), combinations(piece.vertices, 16))
 
 
@@ -242,7 +246,7 @@ def test_robust_points_vanish_as_delta_grows():
     problem, piece = instance(180, (2, 4, 3, 1))
     statuses = []
     for delta in (0.01, 0.1, 0.3, 1.0):
-        problem = problem_of(problem.sets[0].network, problem.x, delta)
+        problem = problem_of(problem.guarantee.members[0].network, problem.x, delta)
         outcome = bilevel.solve(problem, piece)
         check(problem, piece, outcome, combinations(piece.vertices, 16))
         statuses.append(outcome.status)
@@ -279,9 +283,9 @@ def test_solvers_agree(seed):
     if theirs.point is not None:
         assert outside(piece, theirs.point) <= 1e-8
         assert pp.certify(
-            problem.sets[0].network,
+            problem.guarantee.members[0].network,
             theirs.point,
-            problem.sets[0].shifts,
+            problem.guarantee.members[0].shifts,
             problem.target,
             margin=MARGIN,
         ).robust[0]

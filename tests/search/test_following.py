@@ -7,7 +7,7 @@ import pytest
 
 import proplace as pp
 from proplace.core.distances import L1
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.core.shifts import Shifts
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
@@ -24,7 +24,7 @@ def found(seed, *, signed=False, outputs=1):
     X = rng.uniform(low, 1.0, size=(60, 3))
     x = X[0]
     models = Member(net, Shifts.of(net, 0.08), margin=1e9)
-    problem = SearchProblem((models,), 1, x, L1(np.full(3, 1 / 3)), 1e-4)
+    problem = SearchProblem(Guarantee((models,)), 1, x, L1(np.full(3, 1 / 3)), 1e-4)
     oracle = Oracle(problem)  # a margin that nothing keeps: each test returns its worst shift
     shifts = []
     for point in X:

@@ -11,7 +11,7 @@ import pytest
 import proplace as pp
 from oracles import milp_margin, random_box
 from proplace.core.distances import L1
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.search import bilevel, search, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
@@ -74,7 +74,7 @@ def random_several(seed):
         if len(robust) < 3 or not len(refused):
             continue
         distance = random_distance(rng, d)
-        problem = SearchProblem(sets, target, refused[0], distance, SLACK)
+        problem = SearchProblem(Guarantee(sets), target, refused[0], distance, SLACK)
         return problem, random_piece(rng, problem, schema, robust)
     raise AssertionError("no such problem")
 
@@ -89,7 +89,9 @@ def test_the_sets_disagree_in_many_problems():
     farther = 0
     for seed in range(10):
         problem, piece = random_several(seed)
-        alone = tree.solve(replace(problem, sets=problem.sets[:1]), piece)
+        alone = tree.solve(
+            replace(problem, guarantee=Guarantee(problem.guarantee.members[:1])), piece
+        )
         farther += tree.solve(problem, piece).distance > alone.distance + 1e-3
     assert farther >= 4
 
@@ -107,7 +109,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
         refused = X[sets[1].network.margin(X, target) < -0.05]
         if len(robust) >= 2 and len(refused):
             break
-    problem = SearchProblem(sets, target, refused[0], L1(np.full(2, 0.5)), 1e-5)
+    problem = SearchProblem(Guarantee(sets), target, refused[0], L1(np.full(2, 0.5)), 1e-5)
     corners = np.vstack([problem.x, robust[:2]])
     found = tree.solve(problem, plain(problem.x, corners))
     check_answer(problem, plain(problem.x, corners), found)
@@ -123,12 +125,12 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
 @pytest.mark.parametrize("seed", quick(2, range(6)))
 def test_the_order_of_the_sets_does_not_matter(seed):
     problem, piece = random_several(seed)
-    other = replace(problem, sets=problem.sets[::-1])
+    other = replace(problem, guarantee=Guarantee(problem.guarantee.members[::-1]))
     one, two = (search(each, [piece]) for each in (problem, other))
     assert one.status == two.status
     assert two.distance == pytest.approx(one.distance, abs=SAME)
     if one.point is not None:
-        assert len(one.evidence) == len(two.evidence) == len(problem.sets)
+        assert len(one.evidence) == len(two.evidence) == len(problem.guarantee.members)
 
 
 @pytest.mark.parametrize("method", ["tree", "bilevel"])
@@ -136,9 +138,9 @@ def test_a_set_that_refuses_everything_leaves_nothing(method):
     net = pp.Network([([[1.0, 1.0]], [0.0])])
     never = pp.Network([([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0]), ([[-1.0, -1.0]], [-1.0])])
     sets = (Member(net, pp.Shifts.of(net, 0.01)), Member(never, pp.Shifts.of(never, 0.0)))
-    problem = SearchProblem(sets, 1, np.array([-1.0, -1.0]), L1(np.full(2, 0.5)), SLACK)
+    problem = SearchProblem(Guarantee(sets), 1, np.array([-1.0, -1.0]), L1(np.full(2, 0.5)), SLACK)
     assert search(problem, [plain(problem.x)], method=method).status == "infeasible"
-    alone = replace(problem, sets=sets[:1])
+    alone = replace(problem, guarantee=Guarantee(sets[:1]))
     assert search(alone, [plain(problem.x)], method=method).status == "optimal"
 
 
@@ -147,11 +149,11 @@ def test_only_networks_of_a_box_count(method):
     """The network that a box is given with may lie outside; then it has no say."""
     net = pp.Network([([[-5.0]], [0.0])])  # the box holds networks of slope 1 to 2
     box = pp.Shifts(pp.Network([([[1.0]], [-1.0])]), pp.Network([([[2.0]], [-0.5])]))
-    problem = SearchProblem((Member(net, box),), 1, np.zeros(1), L1(np.ones(1)), 1e-9)
+    problem = SearchProblem(Guarantee((Member(net, box),)), 1, np.zeros(1), L1(np.ones(1)), 1e-9)
     found = search(problem, [plain(problem.x)], method=method)
     assert found.distance == pytest.approx(1.0, abs=1e-6)
     itself = Member(net, pp.Shifts.of(net, 0.0))
-    both = replace(problem, sets=(problem.sets[0], itself))
+    both = replace(problem, guarantee=Guarantee((problem.guarantee.members[0], itself)))
     assert search(both, [plain(problem.x)], method=method).status == "infeasible"
 
 
@@ -169,7 +171,7 @@ def test_each_set_has_its_own_margin(delta):
             for margin, bias in zip(margins, (0.0, 0.5), strict=True)
         )
         for order in (sets, sets[::-1]):
-            problem = SearchProblem(order, 1, np.array([-1.0]), L1(np.ones(1)), 1e-9)
+            problem = SearchProblem(Guarantee(order), 1, np.array([-1.0]), L1(np.ones(1)), 1e-9)
             for solve in (tree.solve, bilevel.solve):
                 found = solve(problem, plain(problem.x))
                 assert found.point[0] == pytest.approx(wanted, abs=1e-6)
@@ -181,7 +183,7 @@ def test_a_set_that_looks_worst_and_is_not(good, monkeypatch):
     nets = [pp.Network([([[1.0]], [b])]) for b in (5.0, -5.0)]
     sets = [Member(net, pp.Shifts.of(net, 0.0)) for net in nets]
     sets = sets if good == 0 else sets[::-1]
-    problem = SearchProblem(tuple(sets), 1, np.zeros(1), L1(np.ones(1)), SLACK)
+    problem = SearchProblem(Guarantee(tuple(sets)), 1, np.zeros(1), L1(np.ones(1)), SLACK)
     oracle = Oracle(problem)
     order = np.array([[0.0], [1.0]]) if good == 0 else np.array([[1.0], [0.0]])
     monkeypatch.setattr(oracle, "_bounds", lambda points: order)
@@ -203,9 +205,9 @@ def test_the_oracle_speaks_for_all_sets(seed):
         points = np.vstack([points, piece.vertices[-2:]])
     reports = [
         pp.certify(s.network, points, s.shifts, problem.target, margin=s.margin, exact_margin=True)
-        for s in problem.sets
+        for s in problem.guarantee.members
     ]
-    offsets = [problem.margin - s.margin for s in problem.sets]
+    offsets = [problem.margin - s.margin for s in problem.guarantee.members]
     worst = np.min([r.lower + o for r, o in zip(reports, offsets, strict=True)], axis=0)
     tolerance = 1e-7 * (1.0 + np.abs(worst))
     bounds = oracle.upper_bounds(points)
@@ -256,7 +258,7 @@ def test_twenty_networks_at_once(seed):
     X = rng.uniform(-1.0, 1.0, (300, 3))
     robust = survivors(sets, X, 1)
     x = X[sets[0].network.logits(X)[:, 0].argmin()]
-    problem = SearchProblem(sets, 1, x, L1(np.full(3, 1 / 3)), SLACK)
+    problem = SearchProblem(Guarantee(sets), 1, x, L1(np.full(3, 1 / 3)), SLACK)
     near = robust[np.argsort(problem.distance.between(x, robust))[:10]]
     piece = plain(x, np.vstack([x, near]))
     found = search(problem, [piece])

@@ -12,7 +12,7 @@ import proplace as pp
 from oracles import joint_attack, milp_box_margin
 from proplace.certification import certify
 from proplace.core.distances import L1
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.search import bilevel, tree
 from proplace.search.oracle import Oracle
 from proplace.search.problem import SearchProblem
@@ -28,15 +28,15 @@ def tolerant(seed):
         t = rng.choice([0.0, 0.02, 0.1, 0.3], (2, len(problem.x)))
         if not t.any():
             continue
-        sets = tuple(replace(models, tolerance=t) for models in problem.sets)
-        problem = replace(problem, sets=sets)
+        sets = tuple(replace(models, tolerance=t) for models in problem.guarantee.members)
+        problem = replace(problem, guarantee=Guarantee(sets))
         if piece.vertices is None or len(robust(problem, piece.vertices)):
             return problem, piece
     raise AssertionError("no such problem")
 
 
 def robust(problem, rows):
-    for models in problem.sets:
+    for models in problem.guarantee.members:
         asked = {"margin": models.margin + problem.slack, "box": models.around(rows)}
         rows = rows[certify(models.network, rows, models.shifts, problem.target, **asked).robust]
     return rows
@@ -53,8 +53,8 @@ def test_a_tolerance_takes_answers_farther_in_many_problems():
     farther = 0
     for seed in range(10):
         problem, piece = tolerant(seed)
-        plain_sets = tuple(replace(models, tolerance=None) for models in problem.sets)
-        exact = tree.solve(replace(problem, sets=plain_sets), piece)
+        plain_sets = tuple(replace(models, tolerance=None) for models in problem.guarantee.members)
+        exact = tree.solve(replace(problem, guarantee=Guarantee(plain_sets)), piece)
         farther += tree.solve(problem, piece).distance > exact.distance + 1e-3
     assert farther >= 5
 
@@ -64,7 +64,7 @@ def test_answers_bear_every_miss_that_an_attack_finds(seed):
     problem, piece = tolerant(seed)
     found = tree.solve(problem, piece)
     rng = np.random.default_rng(seed)
-    for models in problem.sets if found.point is not None else ():
+    for models in problem.guarantee.members if found.point is not None else ():
         less, more = models.tolerance
         low, high = found.point - less, found.point + more
         met = joint_attack(models.network, low, high, models.shifts, problem.target, rng, 200)
@@ -81,7 +81,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
         t = rng.choice([0.0, 0.1, 0.3], (2, 2))
         models = Member(net, pp.Shifts.of(net, 0.03), margin=MARGIN, tolerance=t)
         X = rng.uniform(-2.0, 2.0, (80, 2))
-        problem = SearchProblem((models,), 1, X[0], L1(np.full(2, 0.5)), 1e-5)
+        problem = SearchProblem(Guarantee((models,)), 1, X[0], L1(np.full(2, 0.5)), 1e-5)
         good = robust(problem, X)
         if t.any() and len(good) >= 2 and net.margin(X[0])[0] < -0.05:
             break
@@ -101,7 +101,7 @@ def test_the_worst_miss_of_one_number(solve, start, bias):
     """The worst network says (1 - d) u + b - d for u >= 0 and (1 + d) u + b - d below, at u = x - t."""
     net, d, t = pp.Network([([[1.0]], [bias])]), 0.02, 0.25
     models = Member(net, pp.Shifts.of(net, d), tolerance=np.array([[t], [0.0]]))
-    problem = SearchProblem((models,), 1, np.array([start]), L1(np.ones(1)), 1e-9)
+    problem = SearchProblem(Guarantee((models,)), 1, np.array([start]), L1(np.ones(1)), 1e-9)
     u = (d - bias) / (1.0 - d) if bias < d else (d - bias) / (1.0 + d)
     assert solve(problem, plain(problem.x)).point[0] == pytest.approx(u + t, abs=1e-6)
 
@@ -110,7 +110,7 @@ def test_the_worst_miss_of_one_number(solve, start, bias):
 def test_scenarios_are_shifts_at_misses(seed):
     """What the oracle finds is never below the worst margin; what refutes a point misses its margin."""
     problem, _ = tolerant(seed)
-    models, oracle = problem.sets[0], Oracle(problem)
+    models, oracle = problem.guarantee.members[0], Oracle(problem)
     for point in np.random.default_rng(seed).uniform(-2.0, 2.0, (4, len(problem.x))):
         asked = {"box": models.around(point[None]), "exact_margin": True}
         worst = certify(models.network, point, models.shifts, problem.target, **asked)

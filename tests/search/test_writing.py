@@ -77,7 +77,7 @@ class Case:
         return write(self.problem, self.base, self.legal(**changes))
 
     def robust(self, rows):
-        models = self.problem.sets[0]
+        models = self.problem.guarantee.members[0]
         options = {"margin": models.margin}
         return pp.certify(
             models.network, rows, models.shifts, self.problem.target, **options
@@ -145,7 +145,7 @@ def test_written_point_is_legal_and_robust(seed, box):
         values = column.grid.encoded(np.arange(column.size))
         assert point[j] == x[j] or point[j] in values  # bit for bit
     assert each.person.allowed(point[None])[0]
-    check_robust(each.problem.sets[0], point, each.problem.target)
+    check_robust(each.problem.guarantee.members[0], point, each.problem.target)
     assert found.distance == pytest.approx(each.distance(point), rel=1e-14)
     assert [len(evidence.point) for evidence in found.evidence] == [len(point)]
     assert all(evidence.point.tobytes() == point.tobytes() for evidence in found.evidence)
@@ -182,7 +182,7 @@ def test_bound_is_not_above_any_legal_robust_point_of_the_hull(seed):
     rows = np.array(list(itertools.product(*options)))
     rows = rows[(each.distance(rows) < each.bound * (1.0 - 1e-6)) & each.person.allowed(rows)]
     rows = rows[[each.in_hull(row) for row in rows]] if len(rows) else rows
-    models, target = each.problem.sets[0], each.problem.target
+    models, target = each.problem.guarantee.members[0], each.problem.target
     if len(rows):
         margin = each.problem.search_margin + 1e-9
         assert not pp.certify(
@@ -214,7 +214,7 @@ def test_exact_test_decides_if_the_screen_refutes_nothing(seed, monkeypatch):
     each = case(seed)
     found = each.write()
     if found is not None:
-        check_robust(each.problem.sets[0], found.point, each.problem.target)
+        check_robust(each.problem.guarantee.members[0], found.point, each.problem.target)
         assert found.evidence
 
 

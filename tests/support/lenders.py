@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.explain.results import Setting
 from proplace.ledger.chain import canonical
 from proplace.ledger.issuing import Draft
@@ -227,18 +227,17 @@ def _fit(pipe, table, labels):
 # -- ledgers whose promises are written as they are wanted -----------------------------------------
 
 
-def setting_of(model, shifts, others=()):
+def setting_of(model, shifts, others=(), distance=None):
     """What promises about a model and a box of networks are about."""
     first = Member(model.network, shifts, "the model in use")
-    return Setting(
-        model.network,
-        shifts,
-        model.schema,
-        None,
-        model.classes,
-        (first, *others),
-        encoding=model.encoding,
-    )
+    return Setting(Guarantee((first, *others)), model.without_original(), distance)
+
+
+def with_current(setting, **changes):
+    """A setting with another member for the current model."""
+    first, *others = setting.guarantee.members
+    first = dataclasses.replace(first, **changes)
+    return dataclasses.replace(setting, guarantee=Guarantee((first, *others)))
 
 
 def write(ledger, setting, rows, points, target=1, *, box=None, expires=None):

@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
 from proplace.core.distances import L1
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.region.pieces import ConvexPiece
 from proplace.schema import Schema
 from proplace.search import bilevel, tree
@@ -42,13 +42,13 @@ def problem_of(net, x, delta, *, target=1, distance=None, margin=MARGIN, slack=S
     x = np.asarray(x, dtype=float)
     distance = distance or L1(np.full(len(x), 1.0 / len(x)))
     models = Member(net, pp.Shifts.of(net, delta), margin=margin)
-    return SearchProblem((models,), target, x, distance, slack)
+    return SearchProblem(Guarantee((models,)), target, x, distance, slack)
 
 
 def with_margin(problem, margin, slack):
     """The same problem with another margin and slack."""
-    sets = tuple(replace(models, margin=margin) for models in problem.sets)
-    return replace(problem, sets=sets, slack=slack)
+    sets = tuple(replace(models, margin=margin) for models in problem.guarantee.members)
+    return replace(problem, guarantee=Guarantee(sets), slack=slack)
 
 
 # -- random problems -----------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def random_problem(seed, *, depth=None, width=None):
         x = refused[0]
         distance = random_distance(rng, d)
         models = Member(net, pp.Shifts.of(net, delta), margin=MARGIN)
-        problem = SearchProblem((models,), target, x, distance, SLACK)
+        problem = SearchProblem(Guarantee((models,)), target, x, distance, SLACK)
         return problem, random_piece(rng, problem, schema, robust)
     raise AssertionError("no such problem")
 
@@ -194,7 +194,7 @@ def check_answer(problem, piece, outcome, *, attacks=True):
     between = float(problem.distance.between(problem.x, point))
     assert outcome.distance == pytest.approx(between, abs=1e-12)
     assert outcome.lower <= outcome.distance
-    for models in problem.sets:
+    for models in problem.guarantee.members:
         check_robust(models, point, problem.target, attacks=attacks)
 
 
@@ -335,8 +335,10 @@ def random_state(seed, *, depth, cut=True):
         rng = np.random.default_rng([seed, attempt, 1])
         delta = float(rng.choice([0.02, 0.08, 0.15]))
         # A margin that nothing keeps: each test returns its worst shift.
-        net = problem.sets[0].network
-        problem = replace(problem, sets=(Member(net, pp.Shifts.of(net, delta), margin=1e6),))
+        net = problem.guarantee.members[0].network
+        problem = replace(
+            problem, guarantee=Guarantee((Member(net, pp.Shifts.of(net, delta), margin=1e6),))
+        )
         polytope = Polytope.of(problem, piece)
         variables, points = points_of(polytope, rng, 200)
         if len(points) < 20:

@@ -18,7 +18,7 @@ import numpy as np
 
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.core.options import integer
 from proplace.core.request import Request
 from proplace.core.shifts import Shifts
@@ -94,8 +94,7 @@ class Baseline(Explainer):
 
     def learn(self, rows: Array) -> None:
         """Fit the distance and the ranges of the columns."""
-        self.shifts_ = Shifts.of(self.net_, 0.0)  # a method without a delta knows the network alone
-        self.sets_ = (Member(self.net_, self.shifts_),)
+        self.guarantee_ = Guarantee((Member(self.net_, Shifts.of(self.net_, 0.0)),))
         self.prover_ = None
         units = (
             self.model_.units(rows) if self.model_.has_preprocessing else np.ones(self.net_.inputs)
@@ -230,6 +229,6 @@ class RobustBaseline(Baseline):
     def learn(self, rows: Array) -> None:
         """Fit what every baseline fits, and Delta."""
         super().learn(rows)
-        self.shifts_ = shifts_for(self.model_, self.delta)
-        self.sets_ = (Member(self.net_, self.shifts_),)
-        self.prover_ = Prover(self.schema_, (Judge(self.sets_[0], self.model_, None),))
+        member = Member(self.net_, shifts_for(self.model_, self.delta))
+        self.guarantee_ = Guarantee((member,))
+        self.prover_ = Prover(self.schema_, (Judge(member, self.model_, None),))

@@ -21,7 +21,7 @@ import numpy as np
 from proplace.baselines.base import Candidate, RobustBaseline
 from proplace.certification import certify
 from proplace.core.errors import SolverError
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
@@ -125,7 +125,7 @@ class MilpR(RobustBaseline):
         pieces = box_pieces(self.schema_, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
         alone = Member(self.net_, Shifts.of(self.net_, 0.0), margin=margin)
-        problem = SearchProblem((alone,), target, x, self.distance_, _SLACK)
+        problem = SearchProblem(Guarantee((alone,)), target, x, self.distance_, _SLACK)
         outcome = search(problem, _within(pieces, x, reach))
         attempt = Attempt(problem, (person,), self.rows_[:0], outcome, self.schema_.grids(x))
         written = attempt.written(self.schema_)

@@ -15,7 +15,7 @@ import numpy as np
 
 from proplace.baselines.base import MARGIN, Candidate, RobustBaseline
 from proplace.certification import certify
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.core.options import integer
 from proplace.region.neighbours import RobustRows
 from proplace.tables.rows import distinct
@@ -68,7 +68,7 @@ class Rnce(RobustBaseline):
     def prepare(self, target: int, *, progress: bool = False) -> None:
         """Find the robust rows."""
         self._robust = RobustRows(
-            (Member(self.net_, self.shifts_, margin=MARGIN),),
+            Guarantee((Member(self.net_, self.shifts_, margin=MARGIN),)),
             target,
             0.0,
             distinct(self.rows_),

@@ -170,8 +170,8 @@ def explain_file(
                 if not part.complete:
                     raise KeyboardInterrupt
 
-    sets = asked.sets_
-    with Folder(Path(out), kind, manifest, sets, certificates=certificates) as folder:
+    guarantee = asked.guarantee_
+    with Folder(Path(out), kind, manifest, guarantee, certificates=certificates) as folder:
         missing = [] if folder.finished else folder.survey(source.rows)
         resumed = source.rows - _number(missing)
         for _ in range(_MERGES):
@@ -233,15 +233,15 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
         **_delta(explainer.shifts_),
-        **_other_sets(explainer),
+        **_other_members(explainer),
         "weights of the distance": joblib.hash(explainer.distance_.weights),
         **options,
     }
 
 
-def _other_sets(explainer: Explainer) -> dict[str, Any]:
-    """Digests of the other sets of networks that have a say; nothing where there are none."""
-    others = explainer.sets_[1:]
+def _other_members(explainer: Explainer) -> dict[str, Any]:
+    """Digests of the other members of the guarantee; empty if there are none."""
+    others = explainer.guarantee_.members[1:]
     also = [
         [joblib.hash(each.network), *_delta(each.shifts).values(), each.margin] for each in others
     ]

@@ -102,7 +102,7 @@ def _checked(
         there = (folder.path / "certificates" / file).exists()
         reason = "the certificate is not the one that was written" if there else _MISSING
         return Checked(name, file, False, reason)
-    e, sets = line.explanation, folder.setting.sets
+    e, sets = line.explanation, folder.setting.guarantee.members
     verdict = _answer_verdict(
         content,
         readings,
@@ -179,8 +179,9 @@ def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
         return "the line says that the prediction is fixed"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
-    sets = [each for each in folder.setting.sets if network_digest(each.network) == proved.network]
-    if not any(_about(proved, models.shifts) for models in sets):
+    members = folder.setting.guarantee.members
+    own = [each for each in members if network_digest(each.network) == proved.network]
+    if not any(_about(proved, member.shifts) for member in own):
         return "the line is about other sets of networks"
     spaces = (
         None

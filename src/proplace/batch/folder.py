@@ -23,12 +23,12 @@ from proplace.core.errors import OutputError
 from proplace.core.files import atomic_write, move
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from proplace.batch.layout import Layout
     from proplace.batch.shards import Kind, Range
-    from proplace.core.guarantee import Member
+    from proplace.core.guarantee import Guarantee
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.tables.writing import Format
@@ -55,15 +55,15 @@ def names_of(number: int) -> tuple[str, str]:
     return f"network-{number}.npz", f"shifts-{number}.npz"
 
 
-def files_of(sets: Sequence[Member]) -> dict[str, Network | Shifts]:
-    """What is kept of sets of networks, by the names of the files.
+def files_of(guarantee: Guarantee) -> dict[str, Network | Shifts]:
+    """Return the networks and shift sets to save, by file name.
 
     Radii are in the manifest, and the model in use is not written again where it is asked by itself.
     """
     files: dict[str, Network | Shifts] = {}
-    for number, each in enumerate(sets, start=1):
+    for number, each in enumerate(guarantee.members, start=1):
         network, shifts = names_of(number)
-        if number == 1 or each.network != sets[0].network:
+        if number == 1 or each.network != guarantee.current.network:
             files[network] = each.network
         if each.shifts.radii is None:
             files[shifts] = each.shifts
@@ -81,8 +81,8 @@ class Folder:
         Format of the results.
     manifest
         What is asked, and what the answers are about. A folder is about one question.
-    sets
-        The networks for which the answers hold; the first set is that of the model in use.
+    guarantee
+        The networks for which the answers hold.
     certificates
         Whether the proofs of the answers are kept, too.
     """
@@ -92,14 +92,14 @@ class Folder:
         path: Path,
         kind: Format,
         manifest: Manifest,
-        sets: Sequence[Member],
+        guarantee: Guarantee,
         *,
         certificates: bool,
     ) -> None:
         self.path = path
         self.results = path / f"results.{kind}"
         self._manifest = manifest
-        self._inputs = files_of(sets)
+        self._inputs = files_of(guarantee)
         self._place = path / NAME
         self._proofs = path / "certificates" if certificates else None
         self._shards = Shards(path / "shards", self._proofs, manifest.digest, kind)

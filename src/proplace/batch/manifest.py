@@ -17,11 +17,14 @@ from proplace.core.errors import ProplaceError
 from proplace.core.transforms import folds_digest
 from proplace.explain.provenance import Provenance
 from proplace.loaders.cutoffs import Threshold
+from proplace.loaders.model import Model
+from proplace.loaders.origin import Origin
 from proplace.schema import Schema, files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from proplace.core.network import Network
     from proplace.explain.results import Setting
     from proplace.schema.cells import Label
 
@@ -69,15 +72,28 @@ class About:
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
         """Write down what answers of a setting are about."""
-        folds = folds_digest(setting.net.folds)
+        folds = folds_digest(setting.current.network.folds)
         return cls(
             provenance,
             setting.schema,
-            setting.classes,
+            setting.model.classes,
             folds,
-            setting.encoding,
-            setting.columns,
-            setting.threshold,
+            setting.model.encoding,
+            setting.model.columns,
+            setting.model.threshold,
+        )
+
+    def model(self, net: Network) -> Model:
+        """Return the model with this network."""
+        return Model(
+            net,
+            self.schema,
+            self.classes,
+            has_preprocessing=bool(self.encoding),
+            _columns=self.columns or tuple(self.schema.by_name),
+            origin=Origin(self.provenance.model, self.provenance.file_digest),
+            declared=True,
+            threshold=self.threshold,
         )
 
     def to_dict(self) -> dict[str, Any]:

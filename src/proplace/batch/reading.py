@@ -23,7 +23,7 @@ from proplace.certification import digest as network_digest
 from proplace.certification import read_proof
 from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.transforms import folds_digest
@@ -138,19 +138,8 @@ class ResultsFolder:
         except NotAManifest as error:
             raise ResultsError(str(error), name=NAME) from None
         question = manifest.question
-        sets = _sets(path, question["delta"], about)
-        first = sets[0]
-        setting = Setting(
-            first.network,
-            first.shifts,
-            about.schema,
-            None,
-            about.classes,
-            sets,
-            about.encoding,
-            about.columns,
-            about.threshold,
-        )
+        guarantee = _guarantee(path, question["delta"], about)
+        setting = Setting(guarantee, about.model(guarantee.current.network))
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
         return cls(
@@ -404,8 +393,8 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
     return table
 
 
-def _sets(path: Path, delta: Any, about: About) -> tuple[Member, ...]:
-    """The sets of networks that have a say, if their files are those that were written."""
+def _guarantee(path: Path, delta: Any, about: About) -> Guarantee:
+    """Read the networks that must accept, if their files are those that were written."""
     made = about.provenance
     network, shifts = names_of(1)
     net = _network(path / network, made.network_digest, about.folds)
@@ -417,14 +406,14 @@ def _sets(path: Path, delta: Any, about: About) -> tuple[Member, ...]:
         raise ResultsError(
             f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME
         ) from None
-    sets = [Member(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
+    members = [Member(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
     for number, other in enumerate(made.also, start=2):
         network, shifts = names_of(number)
         own = net
         if other.network_digest != made.network_digest:
             own = _network(path / network, other.network_digest)
-        sets.append(Member(own, _shifts(path / shifts, own, other.delta), other.name))
-    return tuple(replace(each, tolerance=tolerance) for each in sets)
+        members.append(Member(own, _shifts(path / shifts, own, other.delta), other.name))
+    return Guarantee(tuple(replace(member, tolerance=tolerance) for member in members))
 
 
 def _network(path: Path, digest: str, folds: str | None = None) -> Network:

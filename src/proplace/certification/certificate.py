@@ -23,7 +23,7 @@ import numpy as np
 from proplace.certification import checker
 from proplace.core.errors import CertificateError
 from proplace.core.files import atomic_write
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 
@@ -483,26 +483,28 @@ class CertificateBundle(Document):
 
     def check(
         self,
-        sets: Iterable[Member | tuple[Network, Shifts]],
+        guarantee: Guarantee | Iterable[tuple[Network, Shifts]],
         *,
         box: InputBox | None = None,
     ) -> Verdict:
-        """Check every certificate against the network and the box that it names.
+        """Check every certificate against the network and the shift set that it names.
 
         Parameters
         ----------
-        sets
-            The networks, each with its box, that must give the input its class.
+        guarantee
+            The networks that must give the input its class, or pairs of a network and its shift set.
         box
             The ends of a box of inputs, as the networks take them, that must be covered.
 
         Returns
         -------
         Verdict
-            Accepted if all certificates hold, speak of one input and one class, and cover all of the
-            sets. ``parts`` are the verdicts about the single certificates.
+            Accepted if all certificates hold, speak of one input and one class, and cover the whole
+            guarantee. ``parts`` are the verdicts about the single certificates.
         """
-        pairs = [(one.network, one.shifts) if isinstance(one, Member) else one for one in sets]
+        if isinstance(guarantee, Guarantee):
+            guarantee = [(member.network, member.shifts) for member in guarantee.members]
+        pairs = list(guarantee)
         if not pairs:
             raise CertificateError(
                 "give the networks, each with its box, that must be covered", name="networks"

@@ -313,7 +313,7 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
             name="--certificates",
         )
     for other in known.others:
-        if not any(_holds(models, other) for models in folder.setting.sets[1:]):
+        if not any(_holds(models, other) for models in folder.setting.guarantee.members[1:]):
             raise CertificateError(
                 f"{path}: its answers were not made for {other.name} with such a delta; explain them "
                 "with the same --required-model",

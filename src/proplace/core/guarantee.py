@@ -75,34 +75,65 @@ class Member:
     tolerance: Array | None = None
 
     def around(self, rows: Array) -> tuple[Array, Array] | None:
-        """The box of all points that miss a row by no more than the tolerance; its ends lie outside."""
+        """Return the box of all points that miss a row by at most the tolerance, rounded outwards."""
         return None if self.tolerance is None else around(rows, self.tolerance)
 
     @property
-    def where(self) -> str:
-        """The box, in words that follow "robust"."""
-        return "for this box of shifts" if self.shifts.trained_radii is None else "at this delta"
+    def radius(self) -> float | None:
+        """The largest change of a trained parameter, if all have the same."""
+        return self.shifts.trained_radius
 
     @property
-    def smaller(self) -> str:
-        """The advice if too few rows are robust."""
-        if self.shifts.trained_radii is None:
+    def has_parameter_intervals(self) -> bool:
+        """True if every parameter has an interval of its own, rather than a radius."""
+        return self.shifts.trained_radii is None
+
+    @property
+    def description(self) -> str:
+        """The shift set, in words that follow "robust"."""
+        return "for this box of shifts" if self.has_parameter_intervals else "at this delta"
+
+    @property
+    def advice(self) -> str:
+        """What to do if too little is robust."""
+        if self.has_parameter_intervals:
             return "take a smaller box (shifts.scaled(0.5))"
         return "lower delta"
 
     @property
-    def work(self) -> tuple[bool, int]:
-        """Sorts sets by the work of a robustness test, the least first.
+    def test_cost(self) -> tuple[bool, int]:
+        """Sort key: the members with the cheapest robustness test come first.
 
-        One network alone takes a single pass; else the hidden neurons count.
+        A single network takes one pass. For others the hidden neurons count.
         """
         return not self.shifts.frozen, sum(self.network.widths)
 
     @cached_property
     def contains_network(self) -> bool:
-        """True if the network lies in the box."""
+        """True if the network lies in the shift set."""
         return self.shifts.contains(self.network)
 
     def rejects(self, x: Array, target: int) -> bool:
-        """Return True if the network lies in the box and gives the row another class."""
+        """Test if the network lies in the shift set and gives a row another class."""
         return self.contains_network and int(self.network.predict(x)[0]) != target
+
+
+@dataclass(frozen=True, eq=False)
+class Guarantee:
+    """Which networks must give the target class, with what margin, at what points.
+
+    ``members`` has at least one. The first is that of the current model. Required models follow, and
+    the current model by itself if it does not lie in its own shift set.
+    """
+
+    members: tuple[Member, ...]
+
+    @property
+    def current(self) -> Member:
+        """The member of the current model."""
+        return self.members[0]
+
+    @property
+    def is_single_model(self) -> bool:
+        """True if the shift set of the current model holds that model and no other."""
+        return self.current.shifts.frozen and self.current.contains_network

@@ -54,9 +54,12 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
 def _shifts(answer: Explanation) -> dict[str, Any] | None:
     """The set of networks, where it is one with an interval for each parameter."""
     setting = answer.setting
-    if setting is None or not setting.general:
+    if setting is None or not setting.current.has_parameter_intervals:
         return None
-    return {**shifts_facts(setting.shifts), "contains_model": setting.inside}
+    return {
+        **shifts_facts(setting.current.shifts),
+        "contains_model": setting.current.contains_network,
+    }
 
 
 def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any] | None:

@@ -121,9 +121,9 @@ class Attempt:
         if outcome.trouble:
             return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
         if outcome.status == "infeasible" and not len(self.fallback):
-            sets = self.problem.sets
-            names = ", ".join(models.name for models in sets)
-            who = sets[0].where if len(sets) == 1 else f"for each of {names}"
+            members = self.problem.guarantee.members
+            names = ", ".join(member.name for member in members)
+            who = members[0].description if len(members) == 1 else f"for each of {names}"
             none = f"no point within the features' ranges and rules is robust {who}"
             return "infeasible_rules" if ruled else "no_robust_neighbour", none
         if clock.over:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from proplace.core.distances import L1
-    from proplace.core.guarantee import Member
+    from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array, Network
     from proplace.core.request import Preference, Range, Tolerance
     from proplace.core.shifts import Shifts
@@ -68,15 +68,16 @@ class Explainer(Parameters, ABC):
 
     Attributes
     ----------
-    model_, net_, schema_
-        The model that was read, its network, and its features with the user's own.
+    model_, schema_
+        The model that was read, and its features with the user's own.
     rows_
         The training rows as the network takes them, each number with a step at its nearest legal
         value: what answers are made of.
-    shifts_
-        Delta; all radii are 0 for a method without one.
-    sets_
-        All sets of networks that have a say; the first is that of ``net_`` and ``shifts_``.
+    guarantee_
+        The networks that must accept a counterfactual. A method without a delta has the current model
+        alone.
+    net_, shifts_
+        Network and shift set of the current model, out of ``model_`` and ``guarantee_``.
     others_
         Other models that must accept an answer.
     distance_
@@ -93,11 +94,9 @@ class Explainer(Parameters, ABC):
     time_limit: float | None = None
 
     model_: Model
-    net_: Network
     schema_: Schema
     rows_: Array
-    shifts_: Shifts
-    sets_: tuple[Member, ...]
+    guarantee_: Guarantee
     others_: tuple[Voter, ...] = ()
     distance_: L1
     units_: Array
@@ -125,7 +124,7 @@ class Explainer(Parameters, ABC):
 
     @abstractmethod
     def learn(self, rows: Array) -> None:
-        """Set ``shifts_``, ``sets_``, ``distance_``, ``units_`` and ``prover_``."""
+        """Set ``guarantee_``, ``distance_``, ``units_`` and ``prover_``."""
 
     def prepare(self, target: int, *, progress: bool = False) -> None:
         """Compute what all people share for a target; ``progress`` shows a bar."""
@@ -156,7 +155,7 @@ class Explainer(Parameters, ABC):
             advance(1)
             declared = self.schema is not None
             self.model_, rows, positions = training_rows(model, X, declared=declared)
-            self.net_, self.schema_ = self.model_.network, self.model_.schema
+            self.schema_ = self.model_.schema
             self._training = Training.of(rows)
             self.rows_ = self.schema_.on_grids(rows)  # answers lie between legal rows
             first = first_appearances(self.rows_)
@@ -377,20 +376,20 @@ class Explainer(Parameters, ABC):
         ]
 
     @property
+    def net_(self) -> Network:
+        """The network of the current model."""
+        return self.model_.network
+
+    @property
+    def shifts_(self) -> Shifts:
+        """The shift set of the current model."""
+        return self.guarantee_.current.shifts
+
+    @property
     def setting(self) -> Setting:
-        """What every answer is about: network, Delta, features, distance and classes."""
+        """What every answer is about: guarantee, model and distance."""
         self.check_fitted()
-        return Setting(
-            self.net_,
-            self.shifts_,
-            self.schema_,
-            self.distance_,
-            self.model_.classes,
-            self.sets_,
-            self.model_.encoding,
-            self.model_.columns,
-            self.model_.threshold,
-        )
+        return Setting(self.guarantee_, self.model_.without_original(), self.distance_)
 
     def provenance(self, request: Request) -> Provenance:
         """Return the record of a request: model, data, options and the date."""
@@ -398,7 +397,7 @@ class Explainer(Parameters, ABC):
         return Provenance.of(
             self.model_,
             self._training,
-            self.sets_,
+            self.guarantee_,
             request,
             others=self.others_,
             method=type(self).__name__,
@@ -495,19 +494,19 @@ class Explainer(Parameters, ABC):
             margin = float(self.net_.margin(x, target)[0])
         else:
             judged = self.prover_.judge(x, target, clock.proof)
-            margin, several = judged.margin, len(self.sets_) > 1
+            margin, several = judged.margin, len(self.guarantee_.members) > 1
             certificate = judged.proof if judged.robust or not several else None
             whose = f" for {judged.which.name}" if several and judged.which is not None else ""
             how = f"but not robustly{whose}"
             if judged.robust:
-                box = self.sets_[0].shifts.trained_radii is None
+                box = self.guarantee_.current.has_parameter_intervals
                 where = "of the box of shifts" if box else "within delta"
                 how = f"under every network {where}{' and all others' * several}"
             elif judged.undecided:
                 late = " in the time limit" if clock.over else ""
                 how = f"whether robustly{whose} is not decided{late}"
             reason = f"{reason}, {how}"
-            refusing = [each.name for each in self.sets_ if each.rejects(x, target)]
+            refusing = [each.name for each in self.guarantee_.members if each.rejects(x, target)]
             if refusing:
                 reason = f"{reason}; it is refused by {' and '.join(refusing)}"
         return Finding(

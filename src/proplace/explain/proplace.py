@@ -13,6 +13,7 @@ import numpy as np
 from proplace.certification import UNCOVERED_ADVICE
 from proplace.core.distances import L1
 from proplace.core.errors import InputError, OptionError
+from proplace.core.guarantee import Guarantee
 from proplace.core.options import integer, not_negative, one_of
 from proplace.core.request import DEFAULT_TIME_LIMIT
 from proplace.core.text import listing
@@ -224,13 +225,12 @@ class Proplace(Explainer):
     def learn(self, rows: Array) -> None:
         """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
-        self.shifts_ = shifts_for(model, self.delta)
-        self.rows_ = self._distinct[0]
+        self.rows_, self._shifts = self._distinct[0], shifts_for(model, self.delta)
         self.others_ = tuple(read_also(model, self.required_models, self.schema))
         self.tolerance_ = tolerances(self.schema_)
         self._provers: dict[_Misses, Prover] = {}
         self.prover_ = self._prover(self.tolerance_)
-        self.sets_ = tuple(judge.models for judge in self.prover_.judges)
+        self.guarantee_ = Guarantee(tuple(judge.models for judge in self.prover_.judges))
         units = model.units(rows) if model.has_preprocessing else None
         self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
         plain = self.weights if self.weights == "mad" else None
@@ -252,7 +252,7 @@ class Proplace(Explainer):
             view = copy.copy(view)
             view.tolerance_ = dict(request.misses)
             view.prover_ = replace(prover, schema=view.schema_)
-            view.sets_ = tuple(judge.models for judge in prover.judges)
+            view.guarantee_ = Guarantee(tuple(judge.models for judge in prover.judges))
         if view.schema_ is not self.schema_:
             low, high = view.schema_.lower, view.schema_.upper
             narrower = (low > self.schema_.lower).any() or (high < self.schema_.upper).any()
@@ -275,7 +275,7 @@ class Proplace(Explainer):
         key = tuple(misses.items())
         if key not in self._provers:
             tolerance = encoded_tolerance(self.schema_, misses)
-            voters = (Voter(IN_USE, self.model_, self.shifts_), *self.others_)
+            voters = (Voter(IN_USE, self.model_, self._shifts), *self.others_)
             self._provers[key] = Prover(
                 self.schema_,
                 tuple(
@@ -375,7 +375,7 @@ class Proplace(Explainer):
 
     def _problem(self, x: Array, request: Request) -> SearchProblem:
         gap = max(request.gap, SMALLEST_GAP)
-        return SearchProblem(self.sets_, request.target, x, self.distance_, SLACK, gap)
+        return SearchProblem(self.guarantee_, request.target, x, self.distance_, SLACK, gap)
 
     # -- the nearest counterfactual ----------------------------------------------------------
 
@@ -720,7 +720,7 @@ class Proplace(Explainer):
         key = target, tuple(self.tolerance_.items())
         if key not in self._robust:
             self._robust[key] = RobustRows(
-                self.sets_,
+                self.guarantee_,
                 target,
                 SLACK,
                 self.rows_,

@@ -24,7 +24,7 @@ from proplace.core.request import Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from proplace.core.guarantee import Member
+    from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.several import Voter
@@ -141,7 +141,7 @@ class Provenance:
         cls,
         model: Model,
         training: Training,
-        sets: Sequence[Member],
+        guarantee: Guarantee,
         request: Request,
         *,
         others: Sequence[Voter] = (),
@@ -163,7 +163,7 @@ class Provenance:
                 _delta_of(each.shifts),
                 own.has_original,
             )
-            for each in sets[1:]
+            for each in guarantee.members[1:]
             for own in [models.get(id(each.network), model)]
         ]
         return cls(
@@ -175,13 +175,13 @@ class Provenance:
             network_digest(model.network),
             training.digest,
             training.rows,
-            _delta_of(sets[0].shifts),
+            _delta_of(guarantee.current.shifts),
             label.item() if isinstance(label, np.generic) else label,
             distance,
             k,
             region,
             tuple(also),
-            sets[0].shifts.about,
+            guarantee.current.shifts.about,
             request,
             model.has_original,
         )

@@ -134,8 +134,8 @@ class AnswerColumns:
         """Type of each column, that of the row's number first; those of the ids are given."""
         values = {name: feature_type(feature) for name, feature in setting.schema.by_name.items()}
         facts: dict[str, Any] = {name: _TYPES.get(name, str) for name in FACTS}
-        facts["target"] = labels_type(setting.classes)
-        facts["delta"] = str if setting.radius is None else float
+        facts["target"] = labels_type(setting.model.classes)
+        facts["delta"] = str if setting.current.radius is None else float
         return {
             self.row: int,
             **{name: ids.get(name, str) for name in self.ids},
@@ -152,7 +152,7 @@ def proof_name(row: int, rank: int) -> str:
 
 def delta_cell(setting: Setting) -> float | str:
     """Return delta: one number, or the (weight, bias) pairs of the layers as JSON."""
-    shifts = setting.shifts
+    shifts = setting.current.shifts
     if shifts.trained_radius is not None:
         return shifts.trained_radius
     radii = shifts.trained_radii

@@ -24,62 +24,45 @@ if TYPE_CHECKING:
 
     from proplace.certification import Proof
     from proplace.core.distances import L1
-    from proplace.core.guarantee import Member
+    from proplace.core.guarantee import Guarantee, Member
     from proplace.core.network import Array, Network
-    from proplace.core.shifts import Shifts
     from proplace.explain.claims import Claim
     from proplace.explain.findings import Status
     from proplace.explain.provenance import Provenance
     from proplace.explain.summary import By, Summary
     from proplace.explain.words import Description, Wording
-    from proplace.loaders.cutoffs import Threshold
+    from proplace.loaders.model import Model
     from proplace.schema import Schema
     from proplace.schema.cells import Label
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What an explanation is about: the network, its shifts, the features and the distance.
+    """What an explanation is about: the guarantee, the model and the distance.
 
-    ``classes`` are the labels of the network's classes; empty where they are not known. The distance
-    is None where it is not known: of results that were read from a folder. ``sets`` are all sets of
-    networks that have a say, with their names; the first is that of ``net`` and ``shifts``, and more
-    follow where other networks must accept an answer, or where the model in use does not lie in its
-    own box. Empty where they are not known. ``encoding`` is the digest of how the model itself turns a
-    table into rows; empty where it takes rows as the schema encodes them. ``columns`` are those of the
-    table in the order in which the model takes them, which need not be that of the schema; empty where
-    that is not known. ``threshold`` is the cut-off of the model, None without one.
+    Attributes
+    ----------
+    guarantee
+        The networks that must accept the counterfactual.
+    model
+        The current model, with the features of the request. Its original is not kept.
+    distance
+        The distance; None if it is not known, as of results that were read from a folder.
     """
 
-    net: Network
-    shifts: Shifts
-    schema: Schema
-    distance: L1 | None
-    classes: tuple[Label, ...] = ()
-    sets: tuple[Member, ...] = ()
-    encoding: str = ""
-    columns: tuple[str, ...] = ()
-    threshold: Threshold | None = None
+    guarantee: Guarantee
+    model: Model
+    distance: L1 | None = None
 
     @property
-    def radius(self) -> float | None:
-        """The largest change of any trained parameter, if it is the same for all of them."""
-        return self.shifts.trained_radius
+    def current(self) -> Member:
+        """The member of the current model."""
+        return self.guarantee.current
 
     @property
-    def general(self) -> bool:
-        """Whether Delta has an interval of its own for each parameter, not radii around the network."""
-        return self.shifts.trained_radii is None
-
-    @cached_property
-    def inside(self) -> bool:
-        """Whether the network in use lies in Delta; a set of past retrainings need not contain it."""
-        return self.shifts.contains(self.net)
-
-    @cached_property
-    def alone(self) -> bool:
-        """Whether Delta holds the network in use and no other."""
-        return self.shifts.frozen and self.inside
+    def schema(self) -> Schema:
+        """The features."""
+        return self.model.schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +113,8 @@ class Explanation:
         Position of the nearest accepted training row in the table that was given to ``fit``; None
         without a plausibility.
     certificate
-        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; where
-        several sets of networks have a say (``setting.sets``), a bundle with one for each.
+        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; if
+        the guarantee has several members, a bundle with one for each.
     guaranteed_ranges
         Intervals of numeric features, by name and in original units, within which the guarantee is
         proved for all of them together: the tolerance, and of changed numbers all values beyond the
@@ -144,7 +127,7 @@ class Explanation:
     nodes, lp_solves, scenarios, seconds
         Effort of the search: branch-and-bound nodes, linear programs, scenarios added, seconds.
     setting
-        The network, Delta, schema and distance that this is about.
+        The guarantee, the model and the distance that this is about.
     ids
         Cells of the person's row that are no features, by the name of their column: who it is.
     imputed
@@ -188,7 +171,7 @@ class Explanation:
         """Label of the wanted class; its number where the labels are not known."""
         from proplace.tables.writing import own
 
-        classes = () if self.setting is None else self.setting.classes
+        classes = () if self.setting is None else self.setting.model.classes
         return own(classes[self.target]) if classes else self.target
 
     @property

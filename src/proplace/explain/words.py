@@ -273,15 +273,15 @@ def _title(feature: AnyFeature | None, name: str) -> str:
 
 def outcome_of(e: Explanation, wording: Wording) -> str:
     """What the subject is in the wanted class."""
-    return wording.outcome(e.target, () if e.setting is None else e.setting.classes)
+    return wording.outcome(e.target, () if e.setting is None else e.setting.model.classes)
 
 
 def within(setting: Setting) -> str:
     """The networks of Delta, in words that follow "every network"."""
-    radius = setting.radius
+    radius = setting.current.radius
     what, folded = "weights and biases", "those with batch norm folded in"
-    if setting.general:
-        which = f"{what}, {folded}" if setting.net.folded else what
+    if setting.current.has_parameter_intervals:
+        which = f"{what}, {folded}" if setting.current.network.folded else what
         return f"of the set {named(setting)} (an interval for each of the {which})"
     if radius is None:
         return (
@@ -295,7 +295,7 @@ def named(setting: Setting) -> str:
 
     What is said of the next retraining is no part of what is proved, and is left out.
     """
-    shifts = setting.shifts
+    shifts = setting.current.shifts
     about = clipped(re.split(r": | \(", shifts.about.strip())[0], _ABOUT)
     return f"“{about}”" if about else f"with the SHA-256 {shifts.digest[:_DIGITS]}…"
 
@@ -307,26 +307,26 @@ def other_sets(setting: Setting) -> str:
         if each.shifts.frozen
         else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
         f"{each.name.removeprefix('the box of ')}"
-        for each in sorted(setting.sets[1:], key=lambda each: not each.shifts.frozen)
+        for each in sorted(setting.guarantee.members[1:], key=lambda each: not each.shifts.frozen)
         if each.name != IN_USE
     )
 
 
 def in_delta(setting: Setting) -> str:
     """The networks of Delta in two words, after "every network": for texts that explained it before."""
-    return "of the set" if setting.general else "within delta"
+    return "of the set" if setting.current.has_parameter_intervals else "within delta"
 
 
 def proved(e: Explanation) -> bool:
     """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
-    return e.setting is not None and not e.setting.alone and is_certified(e)
+    return e.setting is not None and not e.setting.guarantee.is_single_model and is_certified(e)
 
 
 def accepted_now(e: Explanation) -> bool:
     """Whether the model in use gives an answer, or the person as is, the wanted class."""
     if e.setting is None or e.encoded_counterfactual is None:
         return False
-    return bool(e.setting.net.predict(e.encoded_counterfactual)[0] == e.target)
+    return bool(e.setting.current.network.predict(e.encoded_counterfactual)[0] == e.target)
 
 
 def promise(e: Explanation) -> str:
@@ -336,7 +336,7 @@ def promise(e: Explanation) -> str:
     if not proved(e):
         return _TODAY
     text = _EVERY.format(within=within(e.setting)) + _values(e)
-    if not e.setting.inside:
+    if not e.setting.current.contains_network:
         text += _ALSO_NOW if accepted_now(e) else _NOT_NOW
     others = other_sets(e.setting)
     return f"{text}; the same is proved for {others}" if others else text

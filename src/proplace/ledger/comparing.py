@@ -104,7 +104,7 @@ class Comparison:
         if on_rows is None or model.classes != base.classes:
             return cls(model, target, on_rows, "", False, why)
         named = dataclasses.replace(model, classes=base.classes)
-        for models in terms.sets:
+        for models in terms.guarantee.members:
             try:
                 inside = _lies_in(models, base, named)
             except (InputError, NetworkError) as error:

@@ -19,14 +19,13 @@ import pandas as pd
 from proplace.certification import Certificate, CertificateBundle, canonical, thresholds
 from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
-from proplace.core.guarantee import Member
 from proplace.core.text import did_you_mean, listing
 from proplace.explain.prove import range_box
-from proplace.retrain.promised import model_of
 from proplace.schema.cells import as_json
 
 if TYPE_CHECKING:
     from proplace.certification import Proof
+    from proplace.core.guarantee import Guarantee, Member
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.explain.words import Wording
@@ -242,10 +241,9 @@ def draft(
             f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
             "with Proplace(...) (its answers are certified), or with proplace explain --certificates"
         )
-    sets = e.setting.sets or (Member(e.setting.net, e.setting.shifts),)
-    box = _proved(who, e, e.certificate, sets)
+    box = _proved(who, e, e.certificate, e.setting.guarantee.members)
     if check:
-        _check(who, e.certificate, sets)
+        _check(who, e.certificate, e.setting.guarantee)
     low, high = (None, None) if box is None else map(_bytes, box)
     text = e.certificate.to_json()
     return Draft(
@@ -299,7 +297,7 @@ def _bytes(row: Array) -> bytes:
 
 
 def _proved(
-    who: str, e: Explanation, proof: Proof, sets: Sequence[Member]
+    who: str, e: Explanation, proof: Proof, members: Sequence[Member]
 ) -> tuple[Array, Array] | None:
     """The box of inputs that is proved to be accepted; an error where less is proved than is said."""
     parts = proof.certificates if isinstance(proof, CertificateBundle) else (proof,)
@@ -312,21 +310,23 @@ def _proved(
         if one["verdict"] == "robust" and one["target"] == e.target and one["input"] == point
     ]
     for one in right:
-        _check_margin(who, e, one, [models for models in sets if _about(one, models)])
-    for models in sets:
-        if not any(_about(one, models) for one in right):
+        _check_margin(who, e, one, [member for member in members if _about(one, member)])
+    for member in members:
+        if not any(_about(one, member) for one in right):
             raise LedgerError(
-                f"{who}: its certificate does not prove this answer for {models.name or 'the model'}; "
+                f"{who}: its certificate does not prove this answer for {member.name or 'the model'}; "
                 "explain it again"
             )
     boxes = [
         (np.array(one.get("low", point)), np.array(one.get("high", point)))
         for one in right
-        if any(_about(one, models) for models in sets)
+        if any(_about(one, member) for member in members)
     ]
     low = np.max([box[0] for box in boxes], axis=0)
     high = np.min([box[1] for box in boxes], axis=0)
-    said = [box for models in sets if (box := models.around(e.encoded_counterfactual)) is not None]
+    said = [
+        box for member in members if (box := member.around(e.encoded_counterfactual)) is not None
+    ]
     if e.guaranteed_ranges and e.setting is not None:
         said.append(range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges))
     if any((down < low).any() or (up > high).any() for down, up in said):
@@ -338,41 +338,41 @@ def _proved(
 
 
 def _check_margin(
-    who: str, e: Explanation, facts: Mapping[str, Any], sets: Sequence[Member]
+    who: str, e: Explanation, facts: Mapping[str, Any], members: Sequence[Member]
 ) -> None:
     """The margin that is proved must cover what the arithmetic of the model can lose."""
     assert e.encoded_counterfactual is not None and e.setting is not None  # noqa: S101, PT018
     row = e.encoded_counterfactual[None]
     box = (np.array([facts["low"]]), np.array([facts["high"]])) if "low" in facts else None
-    for models in sets:
-        if models.network is e.setting.net:
-            needed = model_of(e.setting, None).margins(models.shifts, row, None, box)
+    for member in members:
+        if member.network is e.setting.current.network:
+            needed = e.setting.model.margins(member.shifts, row, None, box)
         else:
-            needed = thresholds(models.network, models.shifts, row, None, box)
+            needed = thresholds(member.network, member.shifts, row, None, box)
         least = float(np.max(np.asarray(needed)))
         if not facts["margin"] >= least:
             raise LedgerError(
                 f"{who}: its certificate proves a margin of {facts['margin']:g}, and the arithmetic of "
-                f"the model ({models.network.precision}) can lose {least:g}; explain it again without a "
+                f"the model ({member.network.precision}) can lose {least:g}; explain it again without a "
                 "margin of your own"
             )
 
 
-def _about(facts: Mapping[str, Any], models: Member) -> bool:
+def _about(facts: Mapping[str, Any], member: Member) -> bool:
     """Whether a certificate is about the networks of a set."""
-    if facts["network"] != network_digest(models.network):
+    if facts["network"] != network_digest(member.network):
         return False
-    if models.shifts.radii is None:
-        return facts.get("shifts") == models.shifts.digest
-    return facts.get("delta") == [list(pair) for pair in models.shifts.radii]
+    if member.shifts.radii is None:
+        return facts.get("shifts") == member.shifts.digest
+    return facts.get("delta") == [list(pair) for pair in member.shifts.radii]
 
 
-def _check(who: str, proof: Proof, sets: Sequence[Member]) -> None:
+def _check(who: str, proof: Proof, guarantee: Guarantee) -> None:
     """Check the proof in exact arithmetic."""
     if isinstance(proof, CertificateBundle):
-        found = proof.check(sets)
+        found = proof.check(guarantee)
     elif isinstance(proof, Certificate):
-        found = proof.check(sets[0].network, sets[0].shifts)
+        found = proof.check(guarantee.current.network, guarantee.current.shifts)
     else:
         raise LedgerError(f"{who}: a proof that there can be no answer is no promise")
     if not found.accepted:

@@ -54,7 +54,7 @@ from proplace.ledger.terms import Archive, model_documents, terms_documents
 from proplace.ledger.verifying import Verification, Verifier
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
-from proplace.retrain.promised import Promised, model_of
+from proplace.retrain.promised import Promised
 
 if TYPE_CHECKING:
     import os
@@ -195,7 +195,7 @@ class Ledger:
         documents = terms_documents(setting, result[0].target, result.provenance)
         terms = documents[-1].digest
         label = result[0].label
-        check_answers(result, model_of(setting, result.provenance))
+        check_answers(result, setting.model)
         row = -1
         for e, person in zip(result, people, strict=True):
             row += e.rank == 0 or row < 0  # several answers of one row follow each other

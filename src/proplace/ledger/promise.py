@@ -112,18 +112,8 @@ class Promise:
         """The answer that it was made of, for words, letters and plots; None once it is erased."""
         if self.point is None:
             return None
-        terms, first, facts, original = self.terms, self.terms.sets[0], self.facts, self.original
-        setting = Setting(
-            first.network,
-            first.shifts,
-            terms.model.schema,
-            None,
-            terms.model.classes,
-            terms.sets,
-            encoding=terms.model.encoding,
-            columns=terms.model.columns,
-            threshold=terms.model.threshold,
-        )
+        terms, facts, original = self.terms, self.facts, self.original
+        setting = Setting(terms.guarantee, terms.model)
         return Explanation(
             facts["index"],
             facts["status"],

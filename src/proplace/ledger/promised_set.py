@@ -41,7 +41,7 @@ def common_set(model: Model, terms: Sequence[Terms]) -> Shifts:
                 "this one cannot keep to its set; keep its scalers and encoders when it is retrained, "
                 "or use repair"
             )
-        shifts = one.sets[0].shifts
+        shifts = one.guarantee.current.shifts
         boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.encoded_as(one.model)
     one_cutoff([one.model for one in terms])
     first, *others = boxes.values()

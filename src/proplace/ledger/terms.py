@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proplace.certification import canonical
 from proplace.core.errors import LedgerError, ProplaceError, TamperedError
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.core.network import Network
 from proplace.core.request import Request
 from proplace.core.shifts import Shifts
@@ -26,7 +26,6 @@ from proplace.ledger.tables import sa
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
-from proplace.retrain.promised import model_of
 from proplace.schema import Schema, files
 from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.writing import own
@@ -94,8 +93,8 @@ class Terms:
         The model in use when they were made; its source is not at hand.
     model_digest
         Name of the model in the ledger.
-    sets
-        The sets of networks for which they are proved, with names and the tolerance.
+    guarantee
+        The networks for which they are proved, with the tolerance.
     request
         What was asked of the answers.
     """
@@ -103,7 +102,7 @@ class Terms:
     digest: str
     model: Model
     model_digest: str
-    sets: tuple[Member, ...]
+    guarantee: Guarantee
     request: Request
 
     @property
@@ -123,10 +122,10 @@ class Terms:
 
 def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:
     """All that the promises of some answers are about; the terms come last."""
-    documents = model_documents(model_of(setting, provenance))
+    documents = model_documents(setting.model)
     model = documents[-1].digest
     sets = []
-    for each in setting.sets or (Member(setting.net, setting.shifts),):
+    for each in setting.guarantee.members:
         network = network_document(each.network)
         documents.append(network)
         facts: dict[str, Any] = {"name": each.name, "network": network.digest}
@@ -164,8 +163,9 @@ class Archive:
             schema = model.schema
             request = Request.from_dict(facts["request"])
             tolerance = encoded_tolerance(schema, request.misses)
-            sets = tuple(replace(self._set(one), tolerance=tolerance) for one in facts["sets"])
-            self._terms[digest] = Terms(digest, model, facts["model"], sets, request)
+            members = [replace(self._member(one), tolerance=tolerance) for one in facts["sets"]]
+            guarantee = Guarantee(tuple(members))
+            self._terms[digest] = Terms(digest, model, facts["model"], guarantee, request)
         return self._terms[digest]
 
     def model(self, digest: str) -> Model:
@@ -189,7 +189,7 @@ class Archive:
             self._networks[digest] = _read(Network.load, self._content("network", digest))
         return self._networks[digest]
 
-    def _set(self, facts: dict[str, Any]) -> Member:
+    def _member(self, facts: dict[str, Any]) -> Member:
         net = self.network(facts["network"])
         if "radii" in facts:
             shifts = Shifts.of(net, [(weight, bias) for weight, bias in facts["radii"]])

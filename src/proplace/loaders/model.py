@@ -441,6 +441,19 @@ class Model:
         rounding: float = self.threshold.rounding + terms * 2.0**-24 * abs(self.threshold.logit)
         return rounding
 
+    def without_original(self) -> Model:
+        """Return what was read of the model, as it is kept beside results."""
+        return Model(
+            self.network,
+            self.schema,
+            self.classes,
+            has_preprocessing=self.has_preprocessing,
+            _columns=self.columns or tuple(self.schema.by_name),
+            origin=self.origin,
+            declared=True,
+            threshold=self.threshold,
+        )
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns of the table, in the order in which the source takes them."""

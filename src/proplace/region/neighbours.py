@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from proplace.core.distances import L1
-    from proplace.core.guarantee import Member
+    from proplace.core.guarantee import Guarantee, Member
     from proplace.core.network import Array
     from proplace.region.typical import Typical
     from proplace.schema import Schema
@@ -83,12 +83,12 @@ class _Found:
 
 @dataclass(eq=False)
 class RobustRows:
-    """The training rows and which of them are robust for one target, in every set of networks.
+    """The training rows and which of them are robust for one target, for every member of a guarantee.
 
-    ``slack`` is asked for on top of the margin of each set.
+    ``slack`` is demanded on top of the margin of each member.
     """
 
-    sets: tuple[Member, ...]
+    guarantee: Guarantee
     target: int
     slack: float
     rows: Array
@@ -111,7 +111,7 @@ class RobustRows:
         The sets that take the least work come first, and only rows that pass go on to the next.
         """
         good = np.ones(len(rows), dtype=bool)
-        sets = sorted(self.sets, key=lambda each: each.work)
+        sets = sorted(self.guarantee.members, key=lambda each: each.test_cost)
         for left in self._passing(rows, sets, deadline, progress=progress):
             good = left
         return good
@@ -119,23 +119,23 @@ class RobustRows:
     def _passing(
         self,
         rows: Array,
-        sets: Iterable[Member],
+        members: Iterable[Member],
         deadline: float = math.inf,
         *,
         progress: bool = False,
     ) -> Iterator[Mask]:
         """Test which rows are robust for the first set, for the first two, and so on."""
         good = np.ones(len(rows), dtype=bool)
-        for models in sets:
+        for member in members:
             left = np.flatnonzero(good)
             if len(left):
                 report = certify(
-                    models.network,
+                    member.network,
                     rows[left],
-                    models.shifts,
+                    member.shifts,
                     self.target,
-                    margin=models.margin + self.slack,
-                    box=models.around(rows[left]),
+                    margin=member.margin + self.slack,
+                    box=member.around(rows[left]),
                     time_limit=time_left(deadline),
                     budget=BUDGET,
                     progress=progress,
@@ -207,7 +207,7 @@ class RobustRows:
         return False
 
     def _why_none(self, person: Person, deadline: float) -> Neighbours:
-        none, main = self.rows[:0], self.sets[0]
+        none, main = self.rows[:0], self.guarantee.current
         if not len(self.robust):
             return Neighbours(none, "no_robust_neighbour", self._none)
         broken = person.broken_rules(person.adapt(self.robust, overwrite_categories=True))
@@ -220,30 +220,31 @@ class RobustRows:
         else:
             rules = "; ".join(list(person.broken_rules(self.robust))[:3])
             rows = person.adapt(self.rows, overwrite_categories=True)
-            each = self._for_each(rows[person.allowed(rows)], deadline)
+            each = self._for_each(rows[person.allowed(rows)], deadline) or f" {main.description}"
             reason = (
-                f"within this person's rules no row of the data is robust{each or f' {main.where}'} "
-                f"({rules}); {main.smaller} or loosen a rule"
+                f"within this person's rules no row of the data is robust{each} "
+                f"({rules}); {main.advice} or loosen a rule"
             )
         return Neighbours(none, "infeasible_rules", reason)
 
     def _no_robust_rows(self) -> str:
         """Say that nothing in the data is robust, and what to change."""
-        main = self.sets[0]
+        main = self.guarantee.current
         reached = int((main.network.predict(self.rows) == self.target).sum())
         called = self.called or f"class {self.target}"
-        each = self._for_each(self.rows)
+        each = self._for_each(self.rows) or f" {main.description}"
         return (
-            f"none of {len(self.rows)} training rows is robust for {called}{each or f' {main.where}'} "
-            f"({reached} have the class at all); {main.smaller} or add data"
+            f"none of {len(self.rows)} training rows is robust for {called}{each} "
+            f"({reached} have the class at all); {main.advice} or add data"
         )
 
     def _for_each(self, rows: Array, deadline: float = math.inf) -> str:
         """Say how many rows are robust for the first set, for the first two, and so on."""
-        if len(self.sets) == 1:
+        members = self.guarantee.members
+        if len(members) == 1:
             return ""
-        names = [models.name or f"network {i}" for i, models in enumerate(self.sets, start=1)]
-        counts = [int(good.sum()) for good in self._passing(rows, self.sets, deadline)]
+        names = [member.name or f"network {i}" for i, member in enumerate(members, start=1)]
+        counts = [int(good.sum()) for good in self._passing(rows, members, deadline)]
         also = ["", *(["also "] * len(names[1:]))]
         parts = [f"{n} {a}for {name}" for n, a, name in zip(counts, also, names, strict=True)]
         return f" for every network: {', '.join(parts)}"

@@ -69,11 +69,11 @@ class Moves:
         inside = 0
         for other in retrained:
             try:
-                largest.append(setting.net.distance(other))
+                largest.append(setting.current.network.distance(other))
             except NetworkError:
                 continue
-            inside += setting.shifts.contains(other)
-        place = "in the set" if setting.general else "within delta"
+            inside += setting.current.shifts.contains(other)
+        place = "in the set" if setting.current.has_parameter_intervals else "within delta"
         apart = len(retrained) - len(largest)
         return cls(len(retrained), place, inside, apart, max(largest, default=None))
 
@@ -144,16 +144,19 @@ def figures(
     served = {e.index for e in answers}
     facts = [Fact(f"{terms.person}s on this page with an answer", _count(served, people))]
     setting = setting_of(result)
-    if setting is not None and not setting.alone and answers:
+    if setting is not None and not setting.guarantee.is_single_model and answers:
         sure = [e for e in answers if proved(e)]
         every = f"answers proved for every network {in_delta(setting)}"
         facts.append(Fact(every, _count(sure, answers)))
-        if setting.general:
-            moving, of = counts(setting.shifts)
+        if setting.current.has_parameter_intervals:
+            moving, of = counts(setting.current.shifts)
             facts.append(Fact("weights and biases that have room to change", f"{moving} of {of}"))
-        elif setting.radius is not None:
+        elif setting.current.radius is not None:
             facts.append(
-                Fact("delta: how much each weight and bias may change", number(setting.radius))
+                Fact(
+                    "delta: how much each weight and bias may change",
+                    number(setting.current.radius),
+                )
             )
     models = f"{len(retrained)} retrained model{'' if len(retrained) == 1 else 's'}"
     points = np.array([e.encoded_counterfactual for e in result if e.found])
@@ -215,11 +218,14 @@ def _short(digest: str) -> str:
 
 
 def _delta(setting: Setting) -> Fact:
-    if setting.general:
-        about = setting.shifts.about.strip()
-        digest = _short(setting.shifts.digest)
+    if setting.current.has_parameter_intervals:
+        about = setting.current.shifts.about.strip()
+        digest = _short(setting.current.shifts.digest)
         return Fact("set of networks", f"{about} ({digest})" if about else digest)
-    return Fact("delta", "per layer" if setting.radius is None else number(setting.radius))
+    return Fact(
+        "delta",
+        "per layer" if setting.current.radius is None else number(setting.current.radius),
+    )
 
 
 def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
@@ -243,10 +249,14 @@ def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
         Fact("Where the set comes from", made.delta_about),
     ]
     if setting is not None:
-        moving, of = counts(setting.shifts)
+        where = "in" if setting.current.contains_network else "outside of"
+        moving, of = counts(setting.current.shifts)
         facts += [
             Fact("Weights and biases that have room to change in it", f"{moving:,} of {of:,}"),
-            Fact("The model in use", f"lies {'in' if setting.inside else 'outside of'} the set"),
+            Fact(
+                "The model in use",
+                f"lies {where} the set",
+            ),
         ]
     return [*facts, *others]
 
@@ -287,7 +297,7 @@ def promises(
     beyond = "has changed in any way"
     if sure:
         beyond = "has changed by more than that, as one that is trained anew usually is"
-    if sure and setting is not None and setting.general:
+    if sure and setting is not None and setting.current.has_parameter_intervals:
         beyond = "lies outside of this set, if only with one weight or bias"
     return [
         *facts,
@@ -309,7 +319,7 @@ def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
     proof = "This is a theorem, no estimate"
     if all(e.certificate is not None for e in sure):
         proof += ", and each has a certificate that anyone can check"
-    same = "" if setting.general else "of the same architecture "
+    same = "" if setting.current.has_parameter_intervals else "of the same architecture "
     values = "exactly the values in the tables, with all their digits"
     if any(e.guaranteed_ranges for e in sure):
         values += (
@@ -340,7 +350,7 @@ def _others(setting: Setting) -> str:
 
 def _in_use(sure: Sequence[Explanation], setting: Setting) -> str:
     """What the model in use says where it is not one of the networks that a proof is about."""
-    if setting.inside:
+    if setting.current.contains_network:
         return ""
     kept = sum(map(accepted_now, sure))
     says = "it accepts each of these answers as well"
@@ -439,7 +449,8 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
     certificates = any(e.certificate is not None for e in result)
     neighbours = any(e.neighbours is not None and len(e.neighbours) for e in result)
     setting = setting_of(result)
-    general = setting is not None and setting.general
+    general = setting is not None and setting.current.has_parameter_intervals
+    inside = setting is None or setting.current.contains_network
     sparse = any(e.status == "feasible" and math.isnan(e.bound) for e in result)
     used = {
         "delta": not general,
@@ -459,7 +470,7 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
         "person": terms.person,
         "measure": measure,
         "within": "within delta" if setting is None else in_delta(setting),
-        "besides": ", not only the one in use" if setting is None or setting.inside else "",
+        "besides": ", not only the one in use" if inside else "",
     }
     return [
         Fact(name, text.format_map(said))

@@ -19,7 +19,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from proplace.certification import certify
 from proplace.core.errors import OptionError
-from proplace.core.guarantee import Member
+from proplace.core.guarantee import Guarantee, Member
 from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
@@ -147,14 +147,15 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
         seen = np.vstack([seen, other])
     a, b = (np.linspace(*ends, size) for ends in _frame(setting, plane, seen))
     rows = plane.rows(np.stack(np.meshgrid(a, b), axis=-1).reshape(-1, 2))
-    report = certify(setting.net, rows, setting.shifts, e.target, time_limit=_SECONDS)
+    current = setting.current
+    report = certify(current.network, rows, current.shifts, e.target, time_limit=_SECONDS)
     worst = np.where(report.undecided, np.minimum(report.upper, -1e-12), report.upper)
     shape = (len(b), len(a))
     return RegionPicture(
         plane,
         a,
         b,
-        setting.net.margin(rows, e.target).reshape(shape),
+        setting.current.network.margin(rows, e.target).reshape(shape),
         worst.reshape(shape),
         person,
         answer,
@@ -211,9 +212,9 @@ def worst_margins(e: Explanation, rows: Array, factors: Array) -> Array:
     return np.array(
         [
             certify(
-                setting.net,
+                setting.current.network,
                 rows,
-                setting.shifts.scaled(float(factor)),
+                setting.current.shifts.scaled(float(factor)),
                 e.target,
                 exact_margin=True,
                 time_limit=_SECONDS,
@@ -250,8 +251,9 @@ def plain_nearest(e: Explanation) -> Array | None:
         hulls = tuple(piece for person in people for piece in hull_pieces(schema, person, near))
         pieces = hulls
     near = near if hulls and near is not None else e.encoded_original[None][:0]
+    net = setting.current.network
     problem = SearchProblem(
-        (Member(setting.net, Shifts.of(setting.net, 0.0), margin=DEFAULT_MARGIN),),
+        Guarantee((Member(net, Shifts.of(net, 0.0), margin=DEFAULT_MARGIN),)),
         e.target,
         e.encoded_original,
         setting.distance,
@@ -265,7 +267,7 @@ def plain_nearest(e: Explanation) -> Array | None:
     ).written(schema)
     near_by = found.point if written is None else written.point
     point: Array = schema.canonical(near_by, person=e.encoded_original)[0]
-    return point if setting.net.predict(point)[0] == e.target else None
+    return point if setting.current.network.predict(point)[0] == e.target else None
 
 
 def needed(e: Explanation) -> Setting:

@@ -291,7 +291,7 @@ def _detail(first: Explanation) -> str:
 
 def _now(e: Explanation) -> bool:
     """Whether the model in use says so, too."""
-    return e.setting is not None and (e.setting.inside or accepted_now(e))
+    return e.setting is not None and (e.setting.current.contains_network or accepted_now(e))
 
 
 def _facts(
@@ -468,7 +468,7 @@ def _digests(shown: Sequence[Explanation]) -> tuple[Fact, ...]:
     ]
     setting = shown[0].setting
     if facts and setting is not None:
-        facts.append(Fact("Network in use", network_digest(setting.net)))
+        facts.append(Fact("Network in use", network_digest(setting.current.network)))
     return tuple(facts)
 
 

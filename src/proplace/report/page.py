@@ -249,4 +249,4 @@ def _sentence(text: str) -> str:
 def _is_general(result: Explanations) -> bool:
     """Whether the answers are about a set with an interval for each parameter."""
     setting = claims.setting_of(result)
-    return setting is not None and setting.general
+    return setting is not None and setting.current.has_parameter_intervals

@@ -99,9 +99,13 @@ def margins_view(
     if plain.shape[1]:
         other = terms.others if several else terms.other
         caption += f"; the {other} {_lasts(plain, setting)}"
-    over = "of the box at that size" if setting.general else "so near"
+    over = "of the box at that size" if setting.current.has_parameter_intervals else "so near"
     caption += f". The curves show the least margin over all networks {over}: a proved bound."
-    what = "size of the box" if setting.general else "largest change of any weight or bias"
+    what = (
+        "size of the box"
+        if setting.current.has_parameter_intervals
+        else "largest change of any weight or bias"
+    )
     return _picture(
         lambda axes: draw_margins(axes, ours, plain, e, terms),
         _WIDE if several else _SQUARE,
@@ -142,9 +146,9 @@ def _lasts(curves: Array, setting: Setting) -> str:
     """Up to which change all curves are known to stay at or above 0: the last point that is."""
     below = np.flatnonzero(curves.min(axis=1) < 0.0)
     n = int(below[0]) if len(below) else len(FACTORS)
-    if setting.general:
+    if setting.current.has_parameter_intervals:
         return _lasts_in_box(n)
-    radius = setting.radius
+    radius = setting.current.radius
     if n == 0:
         return "not even in the model in use"
     if n == 1:

@@ -98,7 +98,7 @@ def result_figure(
 
 def has_margins(e: Explanation) -> bool:
     """Whether there is a delta to draw the worst margin against."""
-    shifts = needed(e).shifts
+    shifts = needed(e).current.shifts
     return not shifts.frozen
 
 
@@ -161,7 +161,7 @@ def draw_region(
             axis.set_ticks([t for t, _ in ticks], [drawn(w) for _, w in ticks])
     if scales[0].ticks is None:
         axes.locator_params(axis="x", nbins=5)
-    where = "by the whole set" if needed(e).general else "within delta"
+    where = "by the whole set" if needed(e).current.has_parameter_intervals else "within delta"
     _region_legend(axes, p, terms, where if has_margins(e) else "")
 
 
@@ -174,7 +174,7 @@ def draw_margins(
 ) -> None:
     """Draw the least margin over Delta as delta grows."""
     setting = needed(e)
-    radius = setting.radius
+    radius = setting.current.radius
     unit = radius or 1.0
     deltas = FACTORS * unit
     both = np.hstack([ours, plain])
@@ -221,18 +221,18 @@ def draw_margins(
 
 def _unit(setting: Setting) -> str:
     """What the line at delta is called."""
-    if setting.general:
+    if setting.current.has_parameter_intervals:
         return "as certified"
-    return "delta" if setting.radius is None else f"delta = {setting.radius:.4g}"
+    return "delta" if setting.current.radius is None else f"delta = {setting.current.radius:.4g}"
 
 
 def _measure(setting: Setting) -> str:
     """What the axis of the worst margin shows."""
-    if setting.general:
+    if setting.current.has_parameter_intervals:
         return "size of the box, 1 = as certified"
     return (
         "share of the allowed change"
-        if setting.radius is None
+        if setting.current.radius is None
         else "largest change of any parameter"
     )
 

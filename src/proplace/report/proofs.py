@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING
 from proplace import verify
 from proplace.batch.folder import NETWORK, files_of, names_of
 from proplace.core.errors import LedgerError
-from proplace.core.guarantee import Member
 from proplace.explain.result_tables import proof_name
 from proplace.explain.words import in_delta
 from proplace.report import claims
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.ledger.promise import Promise
 
@@ -61,7 +58,7 @@ def new_proofs(
     The page that checks them in a browser goes there, too.
     """
     setting, found = claims.setting_of(result), {}
-    files = {} if setting is None else files_of(_sets(setting))
+    files = {} if setting is None else files_of(setting.guarantee)
     files = {MODEL if name == NETWORK else name: thing for name, thing in files.items()}
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -104,9 +101,9 @@ def kept_proofs(
 def command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
     """How to check a certificate, with the files of its networks in some folder."""
     words = ["proplace", "check", proof, "--model", model]
-    sets = () if setting is None else _sets(setting)
-    files = files_of(sets)
-    for number in range(1, len(sets) + 1):
+    members = () if setting is None else setting.guarantee.members
+    files = {} if setting is None else files_of(setting.guarantee)
+    for number in range(1, len(members) + 1):
         network, shifts = names_of(number)
         if number == 1 and shifts in files:
             words += ["--shifts", (near / shifts).as_posix()]
@@ -119,19 +116,16 @@ def command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
 def _saving(n: int, setting: Setting | None) -> tuple[str, ...]:
     """How to save a certificate, and the sets of networks that it is about, from Python."""
     words = [f'result[{n}].certificate.save("proof.json")']
-    sets = () if setting is None else _sets(setting)
-    files = files_of(sets)
-    for number in range(1, len(sets) + 1):
-        where = f"result[{n}].setting" + (f".sets[{number - 1}]" if number > 1 else "")
-        for name, part in zip(names_of(number), ("net", "shifts"), strict=True):
+    members = () if setting is None else setting.guarantee.members
+    files = {} if setting is None else files_of(setting.guarantee)
+    for number in range(1, len(members) + 1):
+        which = "current" if number == 1 else f"guarantee.members[{number - 1}]"
+        for name, part in zip(names_of(number), ("network", "shifts"), strict=True):
             if name in files:
-                words.append(f'{where}.{part}.save("{MODEL if name == NETWORK else name}")')
+                words.append(
+                    f'result[{n}].setting.{which}.{part}.save("{MODEL if name == NETWORK else name}")'
+                )
     return tuple(words)
-
-
-def _sets(setting: Setting) -> Sequence[Member]:
-    """The sets of networks of a setting; where they are not known, that of the model in use."""
-    return setting.sets or (Member(setting.net, setting.shifts),)
 
 
 def _says(e: Explanation) -> str:
@@ -162,7 +156,7 @@ def save_proof(promise: Promise, folder: Path) -> str:
     part = folder.with_name(f"{folder.name}.part")
     part.mkdir(parents=True, exist_ok=True)
     promise.certificate.save(part / _CERTIFICATE)
-    for name, thing in files_of(promise.terms.sets).items():
+    for name, thing in files_of(promise.terms.guarantee).items():
         thing.save(part / (MODEL if name == NETWORK else name))
     verify.write_page(part / verify.PAGE)
     part.rename(folder)

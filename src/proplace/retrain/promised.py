@@ -12,8 +12,6 @@ from proplace.core.errors import InputError
 from proplace.explain.prove import range_box
 from proplace.explain.results import Explanations
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
-from proplace.loaders.model import Model
-from proplace.loaders.origin import Origin
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
 
     from proplace.certification import InputBox
     from proplace.core.network import Array, Network
-    from proplace.explain.provenance import Provenance
-    from proplace.explain.results import Explanation, Setting
+    from proplace.explain.results import Explanation
+    from proplace.loaders.model import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +218,7 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
         some = [chosen[row] for row in rows]
         setting = some[0].setting
         assert setting is not None  # noqa: S101  (certified answers have one)
-        base = model_of(setting, results.provenance)
+        base = setting.model
         bases.append(base)
         named = with_classes_of(base, model)
         targets[rows] = [named.target(base.classes[e.target]) for e in some]
@@ -253,23 +251,6 @@ def _by_setting(chosen: Sequence[Explanation]) -> list[list[int]]:
     return list(groups.values())
 
 
-def model_of(setting: Setting, provenance: Provenance | None) -> Model:
-    """The model that answers are about, as far as they know it."""
-    origin = Origin("Network")
-    if provenance is not None:
-        origin = Origin(provenance.model, provenance.file_digest)
-    return Model(
-        setting.net,
-        setting.schema,
-        setting.classes or tuple(range(setting.net.classes)),
-        has_preprocessing=bool(setting.encoding),
-        _columns=setting.columns or tuple(setting.schema.by_name),
-        origin=origin,
-        declared=True,
-        threshold=setting.threshold,
-    )
-
-
 def promised_box(e: Explanation) -> tuple[Array, Array]:
     """Ends of all that is said to hold of an answer: every miss, and what lies beyond it."""
     assert e.encoded_counterfactual is not None and e.setting is not None  # noqa: S101, PT018  (it is an answer)
@@ -277,10 +258,7 @@ def promised_box(e: Explanation) -> tuple[Array, Array]:
         (e.encoded_counterfactual, e.encoded_counterfactual),
         range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges),
     ]
-    ends += [
-        box
-        for models in e.setting.sets
-        if (box := models.around(e.encoded_counterfactual)) is not None
-    ]
+    members = e.setting.guarantee.members
+    ends += [box for each in members if (box := each.around(e.encoded_counterfactual)) is not None]
     lows, highs = zip(*ends, strict=True)
     return np.min(lows, axis=0), np.max(highs, axis=0)

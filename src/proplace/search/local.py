@@ -51,7 +51,8 @@ class LocalSearch:
         self.goals: Array = np.zeros((0, len(self.problem.x)))
         self.walked = 0  # lines that were walked down
         weights = max(
-            sum(layer.W.size for layer in each.network.layers) for each in self.problem.sets
+            sum(layer.W.size for layer in each.network.layers)
+            for each in self.problem.guarantee.members
         )
         self.budget = Budget(min(NODES, int(MOST_WORK / weights)), PROGRAMS)
         self.reserve = 0.0  # extra margin of later points, because tests were worse than attacks

@@ -107,7 +107,7 @@ class Oracle:
                 problem.margin - each.margin,
                 tracking=problem.gap < TRACKING_GAP,
             )
-            for each in problem.sets
+            for each in problem.guarantee.members
         ]
 
     def upper_bounds(self, points: Array) -> Array:
@@ -158,11 +158,11 @@ class SetOracle:
     """Robustness of points against one set of networks; ``offset`` is added to all values."""
 
     def __init__(
-        self, models: Member, target: int, offset: float = 0.0, *, tracking: bool = True
+        self, member: Member, target: int, offset: float = 0.0, *, tracking: bool = True
     ) -> None:
-        self.net, self.margin = models.network, models.margin
+        self.net, self.margin = member.network, member.margin
         self.offset, self.tracking = offset, tracking
-        self.robustness = PointRobustness(models.network, models.shifts, target, models.tolerance)
+        self.robustness = PointRobustness(member.network, member.shifts, target, member.tolerance)
         self.shifts = self.robustness.shifts
         self.objectives = self.robustness.objectives
         self._passed: Evidence | None = None

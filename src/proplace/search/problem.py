@@ -2,8 +2,8 @@
 
 Wanted is the point with the least distance from the input x whose worst margin over Delta is at least
 ``margin``; searches ask for ``margin + slack`` inside (sigma > t of the paper's convergence proof), so
-that an answer passes the test at ``margin`` in spite of rounding. Where there are several sets of
-networks, that holds for the Delta and the margin of each.
+that an answer passes the test at ``margin`` in spite of rounding. If the guarantee has several members,
+that holds for the shift set and the margin of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from proplace.core.distances import L1
-    from proplace.core.guarantee import Member
+    from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
 
 
@@ -28,13 +28,13 @@ SAME = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """The input x, the sets of networks, and what counts as near and as robust.
+    """The input x, the guarantee, and what counts as near.
 
-    ``sets`` has at least one. ``gap`` is the relative gap between incumbent and lower bound at which a
+    ``gap`` is the relative gap between incumbent and lower bound at which a
     search ends. Steps of features are ignored here: :mod:`proplace.search.writing` rounds the result.
     """
 
-    sets: tuple[Member, ...]
+    guarantee: Guarantee
     target: int
     x: Array
     distance: L1
@@ -43,11 +43,11 @@ class SearchProblem:
 
     @property
     def margin(self) -> float:
-        """The margin of the first set, in which the others are measured.
+        """The margin of the first member, in which the others are measured.
 
-        What is compared with it is the margin of a network less that of its own set, plus this.
+        It is compared with the margin of a network, less that of its own member, plus this.
         """
-        return self.sets[0].margin
+        return self.guarantee.current.margin
 
     @property
     def search_margin(self) -> float:

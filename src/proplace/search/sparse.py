@@ -363,7 +363,7 @@ class SparseSearch:
         if not len(rows):
             return np.zeros(0)
         target = self.problem.target
-        known = [each for each in self.problem.sets if each.contains_network]
+        known = [each for each in self.problem.guarantee.members if each.contains_network]
         found: Array = np.min(
             [each.network.margin(rows, target) - each.margin for each in known], axis=0
         )

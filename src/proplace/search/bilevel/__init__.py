@@ -69,7 +69,8 @@ def solve(
     if _is_empty(piece):
         return run.outcome(None, math.inf, math.inf, "infeasible")
     outer = Outer(problem, piece)
-    models = [ScenarioModel(s.shifts.nearest(s.network), s.margin) for s in problem.sets]  # Delta'
+    members = problem.guarantee.members
+    models = [ScenarioModel(s.shifts.nearest(s.network), s.margin) for s in members]  # Delta'
     for model in models:
         outer.add_model(model)
     lower = -math.inf

@@ -74,22 +74,22 @@ class Worst:
 def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
     """Find the worst model of all sets for ``point``; None when the time is over."""
     found = []
-    for models in problem.sets:
-        worst = _worst_of(models, problem.target, point, run)
+    for member in problem.guarantee.members:
+        worst = _worst_of(member, problem.target, point, run)
         if worst is None:
             return None
         found.append(worst)
     return min(found, key=lambda worst: worst.least)
 
 
-def _worst_of(models: Member, target: int, point: Array, run: Run) -> Worst | None:
+def _worst_of(member: Member, target: int, point: Array, run: Run) -> Worst | None:
     """The worst model of one set: the one with the least margin by a plain forward pass."""
-    net, shifts, boxes, away = models.network, models.shifts, None, np.zeros(len(point))
-    if models.tolerance is not None:
+    net, shifts, boxes, away = member.network, member.shifts, None, np.zeros(len(point))
+    if member.tolerance is not None:
         boxes = InputBoxes(net, shifts)
         net, shifts = boxes.net, boxes.shifts
-        away = off_centre(models.tolerance)
-        point = np.concatenate([point + away, models.tolerance.sum(axis=0) / 2.0])
+        away = off_centre(member.tolerance)
+        point = np.concatenate([point + away, member.tolerance.sum(axis=0) / 2.0])
     u = net.transform(point)[0]
     candidates: list[tuple[float, Network, list[Array]]] = []
     least = math.inf
@@ -113,7 +113,7 @@ def _worst_of(models: Member, target: int, point: Array, run: Run) -> Worst | No
         )
     if boxes is not None:
         network = _at_miss(boxes, network, u[: len(u) // 2] - away, hidden)
-    return Worst(ScenarioModel(network, models.margin), least - models.margin)
+    return Worst(ScenarioModel(network, member.margin), least - member.margin)
 
 
 def _at_miss(boxes: InputBoxes, larger: Network, point: Array, hidden: list[Array]) -> Network:
