@@ -4,6 +4,9 @@ SQLite by default. Writers take turns: a transaction that appends holds the one 
 its first statement (``BEGIN IMMEDIATE`` in SQLite, the row of the head in PostgreSQL), so that no two
 entries follow the same one. What is in a transaction is there as a whole or not at all, also after the
 process or the machine was stopped in the middle of it.
+
+A ledger is known by the identity that its first entry holds. A file that is moved, replaced or missing
+while it is open is an error: it is never made anew, and nothing is read of another one.
 """
 
 from __future__ import annotations
@@ -64,12 +67,16 @@ class Database:
                 )
             if "uri" not in url.query:
                 _make_private(path)
+                url = _existing(path)
+        self._path = path
         self.engine = sa.create_engine(url, **_options(url))
         if self.is_sqlite:
             sa.event.listen(self.engine, "connect", _set_up)
             sa.event.listen(self.engine, "begin", _begin)
         try:
             self._prepare(create=create)
+            self._file = self._file_now()
+            self.identity = self._identity_now()
         except sa.exc.DBAPIError as error:
             self.engine.dispose()
             raise LedgerError(
@@ -78,6 +85,9 @@ class Database:
         except LedgerError:
             self.engine.dispose()
             raise
+
+    identity: str
+    """Name of the ledger in its first entry, wherever its file lies."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -132,6 +142,7 @@ class Database:
             options = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
             connection = opened.execution_options(**options)
             with connection.begin():
+                self._check_identity(connection)
                 yield connection
 
     @contextlib.contextmanager
@@ -142,6 +153,7 @@ class Database:
             with connection.begin():
                 head = locked_head(connection)
                 self._check_version(connection)  # others may have replaced it since it was opened
+                self._check_identity(connection)
                 writer = Writer(connection, head, actor)
                 yield writer
                 writer.flush()
@@ -152,6 +164,37 @@ class Database:
             yield
         except sa.exc.DBAPIError as error:
             raise LedgerError(f"{self.name}: {_said(error)}", name=self.name) from error
+
+    # -- identity --------------------------------------------------------------------------------
+
+    def _check_identity(self, connection: sa.Connection) -> None:
+        """Raise if the file, or the ledger in it, is not the one that was opened."""
+        if self._file_now() != self._file:
+            raise LedgerError(
+                f"{self.name}: the file was moved or replaced while it was open; put it back, or open "
+                "the ledger at its new place",
+                name=self.name,
+            )
+        if _identity(connection) != self.identity:
+            raise LedgerError(
+                f"{self.name}: holds another ledger than the one that was opened; put that one back, "
+                "or open this one anew",
+                name=self.name,
+            )
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Device and number of the file; None if it is missing, or in PostgreSQL."""
+        if not self.is_sqlite or self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _identity_now(self) -> str:
+        with self.engine.connect() as connection:
+            return _identity(connection)
 
     # -- versions --------------------------------------------------------------------------------
 
@@ -310,6 +353,23 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
             value=text,
         )
     return url
+
+
+def _existing(path: Path) -> sa.URL:
+    """Return the address of a file that SQLite opens and never makes."""
+    return sa.URL.create(
+        "sqlite", database=f"{path.absolute().as_uri()}?mode=rw", query={"uri": "true"}
+    )
+
+
+def _identity(connection: sa.Connection) -> str:
+    """Read the identity of a ledger; empty if its first entry was removed or changed."""
+    e = tables.entries.c
+    body = connection.execute(sa.select(e.body).where(e.seq == 1)).scalar()
+    try:
+        return str(json.loads(str(body))["ledger"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _make_private(path: Path) -> None:

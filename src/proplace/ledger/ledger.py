@@ -42,6 +42,7 @@ from proplace.ledger.queries import (
     latest_model,
     model_in_use,
     open_groups,
+    page_rows,
     promise_of,
     promise_rows,
     recipients,
@@ -119,6 +120,11 @@ class Ledger:
     def name(self) -> str:
         """Where it is; without a password."""
         return self._database.name
+
+    @property
+    def identity(self) -> str:
+        """The name that was given to it when it was made; a copy has the same."""
+        return self._database.identity
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -290,6 +296,32 @@ class Ledger:
         day = _day(as_of, None)
         with self._database.read() as connection:
             rows = promise_rows(connection, person, state, day)
+            return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
+
+    def page(
+        self,
+        size: int = 50,
+        *,
+        before: int | None = None,
+        person: str = "",
+        state: State | None = None,
+    ) -> pd.DataFrame:
+        """One page of the table of promises, the latest first, whatever the size of the ledger.
+
+        Parameters
+        ----------
+        size
+            Largest number of rows.
+        before
+            Only promises with a smaller number: the last number of the page before.
+        person
+            Only people whose id holds this text, in upper or lower case.
+        state
+            Only promises in this state today.
+        """
+        day = _day(None, None)
+        with self._database.read() as connection:
+            rows = page_rows(connection, size, before, person, state, day)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
 
     def promises_in_parts(

@@ -108,26 +108,52 @@ def promise_rows(
     day: str | None,
 ) -> Iterator[list[Any]]:
     """Rows of the table of promises, one after the other."""
-    p, own = tables.promises.c, tables.personal.c
-    query = (
-        sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, closing_kind())
-        .join_from(tables.promises, tables.personal, own.entry == p.id, isouter=True)
-        .order_by(p.id)
-        .execution_options(yield_per=PARAMETERS)
-    )
+    query = _table(state, day).order_by(tables.promises.c.id)
     if person is not None:
-        query = query.where(own.person == person_id(person))
+        query = query.where(tables.personal.c.person == person_id(person))
+    return _rows(connection, query.execution_options(yield_per=PARAMETERS), day)
+
+
+def page_rows(
+    connection: sa.Connection,
+    size: int,
+    before: int | None,
+    person: str,
+    state: State | None,
+    day: str | None,
+) -> Iterator[list[Any]]:
+    """Rows of one page of the table, the latest first; the database reads no more than these."""
+    number = tables.promises.c.id
+    query = _table(state, day).order_by(number.desc()).limit(size)
+    if before is not None:
+        query = query.where(number < int(before))  # also one of NumPy
+    if person:
+        query = query.where(tables.personal.c.person.icontains(person, autoescape=True))
+    return _rows(connection, query, day)
+
+
+def _table(state: State | None, day: str | None) -> sa.Select[Any]:
+    """The table of promises in one state, or in any."""
+    p, own, closing = tables.promises.c, tables.personal.c, closing_kind()
+    query = sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, closing).join_from(
+        tables.promises, tables.personal, own.entry == p.id, isouter=True
+    )
+    if state is None:
+        return query
     if state == "open":
-        query = query.where(is_open(day))
+        return query.where(is_open(day))
+    if state == "expired":
+        return query.where(closing.is_(None), p.expires < day)
+    return query.where(closing == state)
+
+
+def _rows(connection: sa.Connection, query: sa.Select[Any], day: str | None) -> Iterator[list[Any]]:
     archive = Archive(connection)
     for number, who, issued, expires, terms, facts, closing in connection.execute(query):
-        state_now = state_of(closing, expires, day)
-        if state is not None and state_now != state:
-            continue
-        about = archive.terms(terms)
+        about, state = archive.terms(terms), state_of(closing, expires, day)
         told = None if facts is None else json.loads(facts)["sentence"]
         name = about.model.origin.name
-        yield [number, who, state_now, issued, expires, about.label, told, name, terms]
+        yield [number, who, state, issued, expires, about.label, told, name, terms]
 
 
 def open_groups(
