@@ -79,7 +79,7 @@ def test_fixed_iff_no_network_accepts_anything_legal(seed):
             assert (e.status == "fixed_prediction") == (most < 0.0), (e.status, most)
         if e.status == "fixed_prediction":
             assert e.encoded_counterfactual is None
-            assert "whatever this person changed" in str(e.describe())
+            assert "after any change within the declared ranges" in str(e.describe())
     assert seen - {"already_valid"}
 
 
@@ -151,7 +151,8 @@ def test_without_ranges_nothing_is_proved():
     assert answer.status == "fixed_prediction"
     assert (
         answer.reason
-        == "every network within delta refuses it whatever x0 and x1 may become; this is proved"
+        == "every network within delta refuses it whatever x0 (0 to 1) and x1 (0 to 1) may become; "
+        "this is proved"
     )
 
 
@@ -185,7 +186,7 @@ def test_one_of_several_sets_that_refuses_is_enough():
     assert answer.reason.startswith("every network within delta of network 2 refuses it")
     explainer = pp.Proplace(yes, 0.01, required_models=[no], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
-    assert answer.reason.startswith("network 2 refuses it whatever x0 may become")
+    assert answer.reason.startswith("network 2 refuses it whatever x0 (0 to 1) may become")
     # Each refuses somewhere, and neither everywhere: no answer, and no proof that it is fixed.
     other = pp.Network([([[-1.0]], [0.4])])
     explainer = pp.Proplace(yes, 0.01, required_models=[(other, 0.01)], schema=schema, region="box")

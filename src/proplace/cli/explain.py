@@ -217,7 +217,7 @@ def explain(
     encoding: common.Encoding = "utf-8",
     as_json: common.Json = False,
 ) -> None:
-    """Find the nearest mixture of real people that every network within delta accepts.
+    """Find the nearest counterfactual that every network within delta accepts.
 
     A whole --input goes to the folder --out: answers in results.csv, one line each, people without
     one with the reason. A run that was killed goes on when the same command is given again. One

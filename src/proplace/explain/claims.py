@@ -45,7 +45,8 @@ class Claim:
     direction
         ``"up"`` or ``"down"`` for numbers, ``"switch"`` for names.
     to_end
-        True if the interval ends with the range of the feature, in the direction of the change.
+        True if the interval ends with the declared range of the feature, in the direction of the
+        change. A range that was drafted from a table has no declared end.
     size
         The largest change of its encoded columns.
     feature
@@ -161,7 +162,7 @@ def is_certified(e: Explanation) -> bool:
 def proved_values(
     feature: AnyFeature | None, before: Any, after: Any, ends: tuple[float, float] | None
 ) -> tuple[float | None, float | None, bool]:
-    """Return the values of a changed number that are proved, and if they go to the end of the range.
+    """Return the values of a changed number that are proved, and if they reach its declared end.
 
     Parameters
     ----------
@@ -208,6 +209,17 @@ def _around(feature: Continuous | Ordinal, value: Decimal, low: Decimal, high: D
         miss = more if bare else more.partition(" ")[0]
         return f"{_amount(feature, middle)} (give or take {miss})"
     return f"from {format_interval(feature, low, high)}"
+
+
+def format_range(feature: Continuous | Ordinal, low: float, high: float) -> str:
+    """Write an interval whose ends are rounded inwards.
+
+    Examples
+    --------
+    >>> format_range(Continuous("age", 18, 90, step=1, unit="years"), 18.0, 90.0)
+    '18 to 90 years'
+    """
+    return format_interval(feature, *_inward(feature, low, high))
 
 
 def format_room(feature: AnyFeature | None, value: Any, ends: tuple[float, float]) -> str:
@@ -365,9 +377,11 @@ def _rounded(
 
 
 def _range_of(feature: Continuous | Ordinal) -> tuple[float, float]:
-    """Return the ends of the range of a feature."""
+    """Return the declared ends of a feature; a drafted range has none."""
     if isinstance(feature, Ordinal):
         return feature.numbers[0], feature.numbers[-1]
+    if feature.drafted:
+        return -math.inf, math.inf
     least = -math.inf if feature.lower is None else float(feature.lower)
     return least, math.inf if feature.upper is None else float(feature.upper)
 

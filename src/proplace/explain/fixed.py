@@ -15,10 +15,11 @@ import numpy as np
 
 from proplace.certification import Refusal
 from proplace.core.text import enumerated
-from proplace.explain.claims import display_title
+from proplace.explain.claims import display_title, format_range
 from proplace.explain.findings import Finding
 from proplace.explain.several import IN_USE
 from proplace.region.pieces import admissible
+from proplace.schema.features import Continuous
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.prove import Judge
     from proplace.schema import Schema
+    from proplace.schema.rules import AnyFeature
 
 SECONDS = 2.0
 """The most that is spent on the question for one person."""
@@ -98,16 +100,26 @@ def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
     free = {schema.columns[j].feature for j in np.flatnonzero(low < high).tolist()}
     if not free:
         return "it, and nothing may change"
-    moves, stays = (
-        [
-            display_title(feature)
-            for n, feature in enumerate(schema.features)
-            if (n in free) == moving
-        ]
-        for moving in (True, False)
-    )
+    features = list(enumerate(schema.features))
+    moves = [_with_range(schema, spaces, feature) for n, feature in features if n in free]
+    stays = [display_title(feature) for n, feature in features if n not in free]
     what = enumerated(moves)
     if len(moves) > _NAMED:
         what = f"the {len(moves)} features that may change"
     why = f" ({enumerated(stays)} cannot change)" if 0 < len(stays) <= _NAMED else ""
     return f"it whatever {what} may become{why}"
+
+
+def _with_range(schema: Schema, spaces: Sequence[Space], feature: AnyFeature) -> str:
+    """Return the title of a feature, with the range of a number that was searched."""
+    title = display_title(feature)
+    if not isinstance(feature, Continuous):
+        return title
+    j = schema.span(feature.name).start
+    # a value outside of the range, which may only stay as it is, is a space of its own
+    wide = [space for space in spaces if space.low[j] < space.high[j]]
+    if not wide:
+        return title
+    ends = min(space.low[j] for space in wide), max(space.high[j] for space in wide)
+    low, high = feature.write(np.array(ends)[:, None]).tolist()
+    return f"{title} ({format_range(feature, low, high)})"

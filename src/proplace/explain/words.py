@@ -31,7 +31,7 @@ _RULES = (
     "Within what may change for this person, no change can be promised after which {subject} "
     "would be {outcome}: {reason}."
 )
-_FIXED = "{subject} would not be {outcome} whatever this person changed: {reason}."
+_FIXED = "{subject} would not be {outcome} after any change within the declared ranges: {reason}."
 _BAD = "This row could not be explained: {reason}."
 
 _CHANGE = "{title} were {to} instead of {before}"
@@ -353,7 +353,7 @@ def how_near(e: Explanation) -> str:
     """Return how much nearer another answer may be, or that fewer changes may be possible."""
     if e.status not in ("feasible", "valid"):
         return ""
-    if math.isnan(e.bound):  # a sparse search has no bound
+    if is_sparse(e):
         return _FEWER
     if not e.in_region or not 0.0 < e.bound <= e.distance:
         return _UNKNOWN
@@ -361,6 +361,11 @@ def how_near(e: Explanation) -> str:
         return ""
     share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
     return _NOT_NEAREST.format(share=f"{share}%")
+
+
+def is_sparse(e: Explanation) -> bool:
+    """Test if an answer was found by the search for few changes, which has no region and no bound."""
+    return e.status == "feasible" and math.isnan(e.bound)
 
 
 def how_usual(e: Explanation) -> str:

@@ -14,7 +14,15 @@ import numpy as np
 
 from proplace.core.errors import NetworkError
 from proplace.core.shifts import counts
-from proplace.explain.words import accepted_now, in_delta, other_sets, outcome_of, proved, within
+from proplace.explain.words import (
+    accepted_now,
+    in_delta,
+    is_sparse,
+    other_sets,
+    outcome_of,
+    proved,
+    within,
+)
 from proplace.report.pictures import cases
 from proplace.report.plots import held, percent
 from proplace.schema.amounts import number
@@ -428,8 +436,8 @@ _GLOSSARY = {
         "least as unusual. From 10% on, an answer is called typical."
     ),
     "robust neighbour": (
-        "A person of the training data to whom every network {within} says {outcome}, near the "
-        "{person}, with the {person}’s own values where these may not change."
+        "A row of the training data, with the {person}’s own values where these may not change, to "
+        "which every network {within} says {outcome}."
     ),
     "region": (
         "All mixtures of the {person} and the robust neighbours, within what the rules let this "
@@ -447,11 +455,12 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
     """Explain the words of the page to readers who do not know them; of no other words."""
     made = result.provenance
     certificates = any(e.certificate is not None for e in result)
-    neighbours = any(e.neighbours is not None and len(e.neighbours) for e in result)
+    spanned = [e for e in result if not is_sparse(e)]
+    neighbours = any(e.neighbours is not None and len(e.neighbours) for e in spanned)
     setting = setting_of(result)
     general = setting is not None and setting.current.has_parameter_intervals
     inside = setting is None or setting.current.contains_network
-    sparse = any(e.status == "feasible" and math.isnan(e.bound) for e in result)
+    sparse = any(map(is_sparse, result))
     used = {
         "delta": not general,
         "the set, the box": general,

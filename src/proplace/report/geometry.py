@@ -23,6 +23,7 @@ from proplace.core.guarantee import Guarantee, Member
 from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
+from proplace.explain.words import is_sparse
 from proplace.region.pieces import box_pieces, hull_pieces, variants
 from proplace.search import search
 from proplace.search.problem import SearchProblem
@@ -127,7 +128,9 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
     why_not = no_region(e)
     if why_not:
         raise OptionError(f"there is no picture of the region: {why_not}")
-    neighbours = e.neighbours if e.neighbours is not None else e.encoded_counterfactual[None][:0]
+    # a search for few changes only starts from rows: it does not stay between them
+    near = None if is_sparse(e) else e.neighbours
+    neighbours = e.encoded_counterfactual[None][:0] if near is None else near
     plane = plane_of(setting.schema, e.encoded_original, e.encoded_counterfactual, neighbours)
     profile = setting.schema.profile_columns
     neighbours = neighbours[
@@ -238,7 +241,7 @@ def plain_nearest(e: Explanation) -> Array | None:
     people = variants(schema, e.encoded_original)
     pieces: list[ConvexPiece] | tuple[ConvexPiece, ...] = ()
     hulls: tuple[ConvexPiece, ...] = ()
-    if near is None or not len(near) or np.isnan(e.bound):
+    if near is None or not len(near) or is_sparse(e):
         try:
             boxes = (
                 box_pieces(schema, person, e.encoded_original, e.encoded_original)

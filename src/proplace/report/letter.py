@@ -256,8 +256,8 @@ def _opening(
     if first.status == "already_valid":
         return "Nothing has to change", _capital(f"{subject} would be {outcome}{by} as things are.")
     if first.status == "fixed_prediction":
-        lead = f"{subject} would not be {outcome} whatever changed of what can change here."
-        return "No change would help", _capital(lead)
+        lead = f"{subject} would not be {outcome} after any change within the declared ranges."
+        return "No change within these ranges would help", _capital(lead)
     if not first.found:
         none = f"No change can be promised after which {subject} would be {outcome}."
         why = _WHY.get(first.status, "").format(outcome=outcome)
@@ -347,7 +347,8 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
     if not (first.found or first.status == "already_valid"):
         outcome = clipped(outcome_of(first, wording), _LINE)
         if first.status == "fixed_prediction" and _backed(first):
-            return (f"{_NOTHING} That no change would help is proved: {_THEOREM.lower()}",)
+            what = "That no change within the declared ranges would help is proved"
+            return (f"{_NOTHING} {what}: {_THEOREM.lower()}",)
         known = first.status in ("no_robust_neighbour", "infeasible_rules", "not_found")
         return (_NOTHING, _NOT_EVER.format(outcome=outcome)) if known else (_NOTHING,)
     said = [
