@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from proplace.loaders.model import Model
     from proplace.retrain.keras import StayWithin
     from proplace.retrain.promised import Promised
-    from proplace.retrain.repair import Repair, repair
+    from proplace.retrain.last_layer import Repair, repair
     from proplace.retrain.sklearn import refit_within
     from proplace.retrain.torch import stay_within
     from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema
@@ -105,8 +105,8 @@ _HOMES = {
     "Audit": "ledger.audit",
     "Ledger": "ledger.ledger",
     "Promised": "retrain.promised",
-    "Repair": "retrain.repair",
-    "repair": "retrain.repair",
+    "Repair": "retrain.last_layer",
+    "repair": "retrain.last_layer",
     "Model": "loaders.model",
     "Network": "core.network",
     "Wording": "explain.words",

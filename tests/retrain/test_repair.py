@@ -10,7 +10,7 @@ import oracles
 import proplace as pp
 from proplace.core.errors import InputError, OptionError, SolverError
 from proplace.core.transforms import Fold
-from proplace.retrain import repair as module
+from proplace.retrain import last_layer as module
 from support.errors import raises
 from support.problems import dense
 from support.tiers import seeds

@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 
 from proplace.core.network import Network
 from proplace.ledger.ledger import Ledger
-from proplace.retrain.repair import repair
+from proplace.retrain.last_layer import repair
 from proplace.retrain.sklearn import refit_within
 
 if TYPE_CHECKING:
