@@ -94,17 +94,19 @@ def measure(name: str, delta: float, seed: int, people: int, lines: dict[str, Li
 
     def further(reach: float) -> MLPClassifier:
         slow = base.set_params(learning_rate_init=RATE)
-        return pp.refit_within(slow, X, y, reach, epochs=LATER, batch_size=BATCH, random_state=seed)
+        return pp.retrain.refit_within(
+            slow, X, y, reach, epochs=LATER, batch_size=BATCH, random_state=seed
+        )
 
     with tempfile.TemporaryDirectory() as folder, pp.Ledger(Path(folder) / "promises.db") as ledger:
         count = issued(data, base, delta, people, ledger)
         free, scratch = further(ANYWHERE), trained(data, later, seed + 1000)
         models = {"base": base, "free": free, "within": further(delta), "scratch": scratch}
         start = time.perf_counter()
-        repaired = pp.repair(free, ledger)
+        repaired = pp.retrain.repair(free, ledger)
         lines["repair"].seconds.append(time.perf_counter() - start)
         lines["repair"].changes.append(repaired.change)
-        anew = pp.repair(scratch, ledger)
+        anew = pp.retrain.repair(scratch, ledger)
         lines["scratch, repaired"].changes.append(anew.change)
         models |= {"repair": repaired.model, "scratch, repaired": anew.model}
         net = pp.Network.from_sklearn(base)

@@ -144,7 +144,7 @@ def _bundle(rng):
         worst = float(pp.certify(net, x, shifts, 1, exact_margin=True).lower[0])
         found = pp.certify(net, x, shifts, 1, margin=worst - 0.1, certificates=True)
         parts.append((net, shifts, found.certificates[0]))
-    text = pp.CertificateBundle.of(part[2] for part in parts).text
+    text = pp.certification.CertificateBundle.of(part[2] for part in parts).text
     return Case("bundle", text.encode(), (parts[0][0], parts[1][0]), (parts[1][1],))
 
 

@@ -33,7 +33,7 @@ def build(name, net, **options):
 def test_every_method_of_the_table_is_there():
     assert set(METHODS) >= {"WCE", "RBR", "RobX", "ROAR", "PROTO-R", "MILP-R", "RNCE"}
     for name in ("Wachter", "Roar", "Rbr", "RobX", "ProtoR", "MilpR", "Rnce"):
-        assert getattr(pp, name) in METHODS.values()
+        assert getattr(pp.baselines, name) in METHODS.values()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -220,7 +220,7 @@ def test_legal_points_are_within_the_bounds_of_the_person(frame_case):
 
 def test_rules_between_features_hold(frame_case):
     net, schema, frame = frame_case
-    rule = pp.Linear(terms={"income": 1.0, "loans": 100.0}, upper=1000.0)
+    rule = pp.schema.Linear(terms={"income": 1.0, "loans": 100.0}, upper=1000.0)
     ruled = pp.Schema(schema.features, rules=[rule])
     people = frame[net.predict(schema.encode(frame)) == 0].iloc[:6]
     for name in ("MILP-R", "RNCE"):
@@ -242,7 +242,7 @@ def test_a_plain_table_keeps_its_index(case):
 
 def test_not_fitted_says_so(case):
     with pytest.raises(pp.errors.NotFittedError):
-        pp.Wachter(case.net).explain(case.refused)
+        pp.baselines.Wachter(case.net).explain(case.refused)
 
 
 def test_a_second_fit_forgets_the_first(case):

@@ -53,7 +53,7 @@ def nearest(net, x, margin, low, high):
 @pytest.mark.parametrize("sizes", [(3, 5, 1), (2, 3, 3, 1)])
 def test_exact_nearest_point(seed, sizes, make_case):
     case = make_case(seed, sizes)
-    method = pp.MilpR(case.net, 0.0).fit(case.train)
+    method = pp.baselines.MilpR(case.net, 0.0).fit(case.train)
     method.prepare(1)
     low, high = case.train.min(axis=0), case.train.max(axis=0)
     for x in case.refused[:3]:
@@ -78,7 +78,7 @@ def test_margin_is_raised_until_robust(seed, haste, make_case, monkeypatch):
     monkeypatch.setattr("proplace.baselines.milpr._HASTE", haste)  # 3: it has to come back
     case = make_case(seed, (2, 4, 1))
     delta, step = 0.04, 0.1
-    method = pp.MilpR(case.net, delta, step=step).fit(case.train)
+    method = pp.baselines.MilpR(case.net, delta, step=step).fit(case.train)
     low, high = case.train.min(axis=0), case.train.max(axis=0)
     raised = 0
     for e in method.explain(case.refused[:4]):
@@ -98,14 +98,14 @@ def test_margin_is_raised_until_robust(seed, haste, make_case, monkeypatch):
 
 
 def test_last_point_is_given_where_none_is_robust(case):
-    few = pp.MilpR(case.net, 0.05, raises=0).fit(case.train).explain(case.refused[:3])
+    few = pp.baselines.MilpR(case.net, 0.05, raises=0).fit(case.train).explain(case.refused[:3])
     assert [e.status for e in few] == ["valid"] * 3
     assert all(e.margin < 0.0 and "margin 0.02" in e.reason for e in few)
-    none = pp.MilpR(case.net, 0.01, start=1e6).fit(case.train).explain(case.refused[:2])
+    none = pp.baselines.MilpR(case.net, 0.01, start=1e6).fit(case.train).explain(case.refused[:2])
     assert [e.status for e in none] == ["not_found"] * 2
     assert "1000000.0" in none[0].reason
     # far too large a delta: margins end where the box ends, and the last point is kept
-    never = pp.MilpR(case.net, 3.0, step=2.0).fit(case.train).explain(case.refused[:1])
+    never = pp.baselines.MilpR(case.net, 3.0, step=2.0).fit(case.train).explain(case.refused[:1])
     assert never[0].status == "valid"
 
 
@@ -125,7 +125,7 @@ def test_nearest_over_grids_and_categories(make_net):
         for d in np.eye(3)
     ]
     cells = schema.canonical(np.array(every))
-    method = pp.MilpR(net, 0.0, schema=schema).fit(cells)
+    method = pp.baselines.MilpR(net, 0.0, schema=schema).fit(cells)
     good = cells[net.margin(cells) >= 0.02]
     refused = cells[net.predict(cells) == 0][::40][:6]
     for e in method.explain(refused):
@@ -137,7 +137,7 @@ def test_nearest_over_grids_and_categories(make_net):
 @pytest.mark.parametrize("status", ["kTimeLimit", "kUnknown"])
 def test_no_status_of_the_solver_loses_an_answer(status, case, monkeypatch):
     """Asked again it answers; where it never does, that is not the fault of the row."""
-    method = pp.MilpR(case.net, 0.02).fit(case.train)
+    method = pp.baselines.MilpR(case.net, 0.02).fit(case.train)
     truth = method.explain(case.refused[:3])
     with monkeypatch.context() as patch:
         ill_solver(patch, status, lambda n: n % 3 > 0)
@@ -157,7 +157,7 @@ def test_no_status_of_the_solver_loses_an_answer(status, case, monkeypatch):
 
 
 def test_what_was_found_before_the_solver_failed_is_kept(case, monkeypatch):
-    method = pp.MilpR(case.net, 0.05, step=0.1).fit(case.train)
+    method = pp.baselines.MilpR(case.net, 0.05, step=0.1).fit(case.train)
     plain_search, calls = milpr.search, []
 
     def failing(problem, pieces):

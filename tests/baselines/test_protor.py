@@ -15,13 +15,13 @@ def gap(net, point):
 
 
 def test_prototype_is_the_kth_nearest_row_of_the_class(case):
-    method = pp.ProtoR(case.net, 0.01, k=7).fit(case.train)
+    method = pp.baselines.ProtoR(case.net, 0.01, k=7).fit(case.train)
     method.prepare(1)
     accepted = case.train[case.net.predict(case.train) == 1]
     for x in case.refused[:4]:
         order = np.argsort(np.linalg.norm(accepted - x, axis=1))
         np.testing.assert_array_equal(method.prototype(x, 1), accepted[order[6]])
-    few = pp.ProtoR(case.net, 0.01, k=10_000).fit(case.train)
+    few = pp.baselines.ProtoR(case.net, 0.01, k=10_000).fit(case.train)
     few.prepare(1)
     np.testing.assert_array_equal(
         few.prototype(x, 1), accepted[np.linalg.norm(accepted - x, axis=1).argmax()]
@@ -30,7 +30,7 @@ def test_prototype_is_the_kth_nearest_row_of_the_class(case):
 
 def test_points_have_the_gap_and_are_nearer_than_the_prototype(case):
     beta = 0.1
-    method = pp.ProtoR(case.net, 0.0, kappas=(0.3,), beta=beta, **QUICK).fit(case.train)
+    method = pp.baselines.ProtoR(case.net, 0.0, kappas=(0.3,), beta=beta, **QUICK).fit(case.train)
     result = method.explain(case.refused)
     assert sum(e.found for e in result) >= 10
 
@@ -52,13 +52,15 @@ def test_points_have_the_gap_and_are_nearer_than_the_prototype(case):
 def test_verdicts_and_the_order_of_kappas(case):
     delta = 0.02
     runs = {
-        kappa: pp.ProtoR(case.net, delta, kappas=(kappa,), **QUICK)
+        kappa: pp.baselines.ProtoR(case.net, delta, kappas=(kappa,), **QUICK)
         .fit(case.train)
         .explain(case.refused)
         for kappa in (0.1, 0.9)
     }
     both = (
-        pp.ProtoR(case.net, delta, kappas=(0.1, 0.9), **QUICK).fit(case.train).explain(case.refused)
+        pp.baselines.ProtoR(case.net, delta, kappas=(0.1, 0.9), **QUICK)
+        .fit(case.train)
+        .explain(case.refused)
     )
     raised = 0
     for i, e in enumerate(both):
@@ -78,11 +80,13 @@ def test_verdicts_and_the_order_of_kappas(case):
 
 
 def test_a_certain_class_is_not_reached_but_the_weaker_answer_stays(case):
-    strong = pp.ProtoR(case.net, 1.0, kappas=(1.0,), iterations=50, c_steps=2).fit(case.train)
+    strong = pp.baselines.ProtoR(case.net, 1.0, kappas=(1.0,), iterations=50, c_steps=2).fit(
+        case.train
+    )
     result = strong.explain(case.refused[:2])
     assert [e.status for e in result] == ["not_found"] * 2
     both = (
-        pp.ProtoR(case.net, 1.0, kappas=(0.1, 1.0), **QUICK)
+        pp.baselines.ProtoR(case.net, 1.0, kappas=(0.1, 1.0), **QUICK)
         .fit(case.train)
         .explain(case.refused[:2])
     )
@@ -92,7 +96,9 @@ def test_a_certain_class_is_not_reached_but_the_weaker_answer_stays(case):
 
 def test_a_worse_point_does_not_replace_a_better_one(case):
     strong, weak, down, up = (
-        pp.ProtoR(case.net, 1.0, kappas=kappas, **QUICK).fit(case.train).explain(case.refused[:3])
+        pp.baselines.ProtoR(case.net, 1.0, kappas=kappas, **QUICK)
+        .fit(case.train)
+        .explain(case.refused[:3])
         for kappas in ((0.9,), (0.1,), (0.9, 0.1), (0.1, 0.9))
     )
     for s, w, d, u in zip(strong, weak, down, up, strict=True):
@@ -103,7 +109,9 @@ def test_a_worse_point_does_not_replace_a_better_one(case):
 def test_theta_pulls_to_the_prototype(case):
     far = []
     for theta in (0.0, 50.0):
-        method = pp.ProtoR(case.net, 0.0, kappas=(0.1,), theta=theta, **QUICK).fit(case.train)
+        method = pp.baselines.ProtoR(case.net, 0.0, kappas=(0.1,), theta=theta, **QUICK).fit(
+            case.train
+        )
         result = method.explain(case.refused)
         far.append(
             np.mean(
@@ -123,7 +131,7 @@ def test_two_steps_of_fista_by_hand():
     """A gradient step, shrunk by beta around the person, then a step ahead of the last two."""
     net = pp.Network([([[2.0, -1.0]], [-5.0])])
     options = {"theta": 0.5, "beta": 0.03, "rate": 0.1, "iterations": 2}
-    method = pp.ProtoR(net, 0.0, **options).fit(np.array([[-9.0, -9.0], [9.0, 9.0]]))
+    method = pp.baselines.ProtoR(net, 0.0, **options).fit(np.array([[-9.0, -9.0], [9.0, 9.0]]))
     x, q, c = np.array([[0.2, 0.4]]), np.array([[1.0, -1.0]]), np.array([3.0])
 
     def slope(point):
@@ -154,7 +162,7 @@ def test_two_steps_of_fista_by_hand():
 def test_no_row_of_the_class():
     net = pp.Network([([[1.0, 1.0]], [-1.9])])
     train = np.random.default_rng(0).random((50, 2)) * 0.5
-    result = pp.ProtoR(net, 0.01).fit(train).explain([[0.1, 0.1]])
+    result = pp.baselines.ProtoR(net, 0.01).fit(train).explain([[0.1, 0.1]])
     assert result[0].status == "not_found"
     assert "class 1" in result[0].reason
     assert result[0].distance != pytest.approx(0.0)

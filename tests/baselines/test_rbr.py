@@ -59,7 +59,7 @@ def objective(point, samples, accepted, method, p):
 
 
 def test_the_objective_goes_down(case):
-    method = pp.Rbr(case.net, samples=12, radius=0.3, iterations=200).fit(case.train)
+    method = pp.baselines.Rbr(case.net, samples=12, radius=0.3, iterations=200).fit(case.train)
     result = method.explain(case.refused)
     checked = 0
     for e in result:
@@ -98,7 +98,7 @@ def test_the_objective_goes_down(case):
 
 
 def test_room_beyond_the_boundary_is_kept(case):
-    method = pp.Rbr(case.net, delta_plus=0.01).fit(case.train)
+    method = pp.baselines.Rbr(case.net, delta_plus=0.01).fit(case.train)
     for e in method.explain(case.refused):
         start = method.boundary(e.encoded_original, 1)
         assert (
@@ -109,7 +109,7 @@ def test_room_beyond_the_boundary_is_kept(case):
 
 
 def test_boundary_is_the_nearest_point_of_all_lines(case):
-    method = pp.Rbr(case.net, candidates=50).fit(case.train)
+    method = pp.baselines.Rbr(case.net, candidates=50).fit(case.train)
     method.prepare(1)
     accepted = case.train[case.net.predict(case.train) == 1]
     for x in case.refused[:4]:
@@ -127,7 +127,7 @@ def test_boundary_is_the_nearest_point_of_all_lines(case):
 
 
 def test_samples_fill_the_ball(case):
-    method = pp.Rbr(case.net, samples=4000, radius=0.3).fit(case.train)
+    method = pp.baselines.Rbr(case.net, samples=4000, radius=0.3).fit(case.train)
     far = np.linalg.norm(method.ball(case.refused[0], np.full(4, 0.5)) - 0.5, axis=1)
     assert far.max() <= 0.3
     # uniform: the share within half of the radius is (1/2)^4

@@ -14,7 +14,7 @@ def test_nearest_robust_row(case, delta):
     truth = np.array([milp_margin(case.net, row, delta, 1) for row in case.train])
     robust = case.train[truth > 0.0]
     assert 5 < len(robust) < len(case.train) / 2
-    for e in pp.Rnce(case.net, delta).fit(case.train).explain(case.refused):
+    for e in pp.baselines.Rnce(case.net, delta).fit(case.train).explain(case.refused):
         best = robust[np.abs(robust - e.encoded_original).sum(axis=1).argmin()]
         np.testing.assert_array_equal(e.encoded_counterfactual, best)
         assert e.status == "feasible"
@@ -22,8 +22,8 @@ def test_nearest_robust_row(case, delta):
 
 def test_line_search(case):
     delta = 0.01
-    rows = pp.Rnce(case.net, delta).fit(case.train).explain(case.refused)
-    lines = pp.Rnce(case.net, delta, steps=40).fit(case.train).explain(case.refused)
+    rows = pp.baselines.Rnce(case.net, delta).fit(case.train).explain(case.refused)
+    lines = pp.baselines.Rnce(case.net, delta, steps=40).fit(case.train).explain(case.refused)
     nearer = 0
     for row, line in zip(rows, lines, strict=True):
         points = [
@@ -43,11 +43,11 @@ def test_all_points_of_the_line_are_tried(x, share):
     """The first fifth of the way is robust, or the second, or all but the last is not."""
     net = pp.Network([([[1.0]], [-0.5])])
     train = np.array([[0.0], [0.9]])
-    (e,) = pp.Rnce(net, 0.0, steps=5).fit(train).explain([[x]])
+    (e,) = pp.baselines.Rnce(net, 0.0, steps=5).fit(train).explain([[x]])
     assert e.encoded_counterfactual[0] == pytest.approx(x + share * (0.9 - x))
 
 
 def test_no_robust_row_is_said(case):
-    result = pp.Rnce(case.net, 5.0).fit(case.train).explain(case.refused[:2])
+    result = pp.baselines.Rnce(case.net, 5.0).fit(case.train).explain(case.refused[:2])
     assert [e.status for e in result] == ["no_robust_neighbour"] * 2
     assert "lower delta" in result[0].reason

@@ -23,7 +23,7 @@ def worst_loss(point, x, w, b, method):
 
 def test_the_robust_loss_goes_down_and_settles(case):
     options = {"rate": 0.005, "tolerance": 1e-8, "iterations": 3000}
-    method = pp.Roar(case.net, delta_max=0.1, penalty=0.05, **options).fit(case.train)
+    method = pp.baselines.Roar(case.net, delta_max=0.1, penalty=0.05, **options).fit(case.train)
     W, b = method.surrogate(case.refused, 1)
     candidates = method.propose(case.refused, 1)
     rng = np.random.default_rng(0)
@@ -40,7 +40,7 @@ def test_the_robust_loss_goes_down_and_settles(case):
 def test_a_larger_change_asks_for_a_higher_score(case):
     scores = []
     for delta_max in (0.0, 0.1):
-        method = pp.Roar(case.net, delta_max=delta_max, penalty=0.001).fit(case.train)
+        method = pp.baselines.Roar(case.net, delta_max=delta_max, penalty=0.001).fit(case.train)
         W, b = method.surrogate(case.refused, 1)
         points = np.array([c.point for c in method.propose(case.refused, 1)])
         scores.append((W * points).sum(axis=1) + b)
@@ -49,7 +49,7 @@ def test_a_larger_change_asks_for_a_higher_score(case):
 
 
 def test_surrogate_is_weighted_ridge_regression(case):
-    method = pp.Roar(case.net, samples=400, seed=3).fit(case.train)
+    method = pp.baselines.Roar(case.net, samples=400, seed=3).fit(case.train)
     W, b = method.surrogate(case.refused[:3], 1)
     mean, std = case.train.mean(axis=0), case.train.std(axis=0)
     noise = np.random.default_rng(3).standard_normal((400, 4))
@@ -66,6 +66,6 @@ def test_a_surrogate_that_misleads_is_reported():
     # The class lies in a corner that the linear surrogate does not see.
     net = pp.Network([([[1.0, 1.0]], [-1.95]), ([[200.0]], [-9.0])])
     train = np.random.default_rng(0).random((300, 2))
-    result = pp.Roar(net).fit(train).explain([[0.1, 0.2]])
+    result = pp.baselines.Roar(net).fit(train).explain([[0.1, 0.2]])
     assert result[0].status == "not_found"
     assert "surrogate" in result[0].reason

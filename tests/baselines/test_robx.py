@@ -15,7 +15,7 @@ def stability(net, point, sigma, noise):
 
 
 def test_answers_are_stable(case):
-    method = pp.RobX(case.net, tau=0.55, sigma=0.05, samples=1000).fit(case.train)
+    method = pp.baselines.RobX(case.net, tau=0.55, sigma=0.05, samples=1000).fit(case.train)
     result = method.explain(case.refused)
     assert all(e.found for e in result)
     fresh = np.random.default_rng(99).standard_normal((20_000, 4))
@@ -25,14 +25,14 @@ def test_answers_are_stable(case):
 
 
 def test_stability_by_its_definition(case):
-    method = pp.RobX(case.net, sigma=0.1, samples=500, seed=4).fit(case.train)
+    method = pp.baselines.RobX(case.net, sigma=0.1, samples=500, seed=4).fit(case.train)
     noise = np.random.default_rng(4).normal(0.0, 0.1, (500, 4))
     truth = [stability(case.net, x, 1.0, noise) for x in case.train[:5]]
     np.testing.assert_allclose(method.stability(case.train[:5]), truth, atol=1e-12)
 
 
 def test_answer_lies_on_the_line_between_the_two_rows(case):
-    method = pp.RobX(case.net, tau=0.6, sigma=0.1, samples=200, steps=10).fit(case.train)
+    method = pp.baselines.RobX(case.net, tau=0.6, sigma=0.1, samples=200, steps=10).fit(case.train)
     accepted = case.train[case.net.predict(case.train) == 1]
     stable = accepted[method.stability(accepted) >= 0.6]
     moved = 0
@@ -49,16 +49,18 @@ def test_answer_lies_on_the_line_between_the_two_rows(case):
 
 
 def test_no_stable_row_is_said(case):
-    result = pp.RobX(case.net, tau=0.999, sigma=0.5).fit(case.train).explain(case.refused[:2])
+    result = (
+        pp.baselines.RobX(case.net, tau=0.999, sigma=0.5).fit(case.train).explain(case.refused[:2])
+    )
     assert [e.status for e in result] == ["not_found"] * 2
     assert "stability of 0.999" in result[0].reason
 
 
 @pytest.mark.parametrize("tau", [0.5, 0.7])
 def test_a_higher_tau_goes_farther(case, tau):
-    low = pp.RobX(case.net, tau=0.4, sigma=0.05).fit(case.train).explain(case.refused)
-    high = pp.RobX(case.net, tau=tau, sigma=0.05).fit(case.train).explain(case.refused)
-    method = pp.RobX(case.net, sigma=0.05).fit(case.train)
+    low = pp.baselines.RobX(case.net, tau=0.4, sigma=0.05).fit(case.train).explain(case.refused)
+    high = pp.baselines.RobX(case.net, tau=tau, sigma=0.05).fit(case.train).explain(case.refused)
+    method = pp.baselines.RobX(case.net, sigma=0.05).fit(case.train)
     assert (
         method.stability(high.encoded_counterfactuals).mean()
         > method.stability(low.encoded_counterfactuals).mean()

@@ -9,7 +9,7 @@ import proplace as pp
 
 
 def test_valid_when_it_says_so_and_stops_there(case):
-    result = pp.Wachter(case.net, rate=0.005).fit(case.train).explain(case.refused)
+    result = pp.baselines.Wachter(case.net, rate=0.005).fit(case.train).explain(case.refused)
     found = [e for e in result if e.found]
     assert len(found) >= 9
     for e in found:
@@ -33,7 +33,9 @@ def test_the_way_is_that_of_adam_on_the_loss(case):
         return (layers[-1][0] @ z + layers[-1][1])[0]
 
     low, high = torch.tensor(case.train.min(axis=0)), torch.tensor(case.train.max(axis=0))
-    result = pp.Wachter(case.net, rate=0.02, penalty=0.3).fit(case.train).explain(case.refused)
+    result = (
+        pp.baselines.Wachter(case.net, rate=0.02, penalty=0.3).fit(case.train).explain(case.refused)
+    )
     compared = 0
     for e in result:
         x = torch.tensor(e.encoded_original)
@@ -57,16 +59,16 @@ def test_a_large_penalty_keeps_the_person_and_is_relaxed():
     net = pp.Network([([[2.0]], [-1.0])])
     # At the start the slope of the loss is 2 (m - 1) 2 = -6.24; the penalty outweighs it at once.
     options = {"rate": 0.01, "penalty": 40.0, "iterations": 50}
-    stuck = pp.Wachter(net, rounds=1, **options).fit([[0.0], [1.0]]).explain([[0.22]])
+    stuck = pp.baselines.Wachter(net, rounds=1, **options).fit([[0.0], [1.0]]).explain([[0.22]])
     assert stuck[0].status == "not_found"
     assert "50 steps" in stuck[0].reason
-    freed = pp.Wachter(net, rounds=8, **options).fit([[0.0], [1.0]]).explain([[0.22]])
+    freed = pp.baselines.Wachter(net, rounds=8, **options).fit([[0.0], [1.0]]).explain([[0.22]])
     assert freed[0].status == "valid"
 
 
 def test_a_row_without_a_gradient_is_not_found():
     # relu(x - 2) is flat for all rows of the unit interval.
     net = pp.Network([([[1.0]], [-2.0]), ([[1.0]], [-0.5])])
-    result = pp.Wachter(net).fit([[0.0], [3.0]]).explain([[0.5]])
+    result = pp.baselines.Wachter(net).fit([[0.0], [3.0]]).explain([[0.5]])
     assert result[0].status == "not_found"
     assert result[0].encoded_counterfactual is None

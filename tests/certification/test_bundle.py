@@ -49,7 +49,7 @@ def sets():
 
 @pytest.fixture(scope="module")
 def bundle(sets):
-    return pp.CertificateBundle.of(certificate(net, shifts) for net, shifts in sets)
+    return pp.certification.CertificateBundle.of(certificate(net, shifts) for net, shifts in sets)
 
 
 def test_a_bundle_holds_for_all_of_its_sets(sets, bundle):
@@ -66,7 +66,9 @@ def test_a_bundle_holds_for_all_of_its_sets(sets, bundle):
 def test_sets_without_a_proof_and_proofs_without_a_set_are_rejected(sets, bundle):
     for n in range(len(sets)):
         rest = [one for k, one in enumerate(sets) if k != n]
-        fewer = pp.CertificateBundle.of(c for k, c in enumerate(bundle.certificates) if k != n)
+        fewer = pp.certification.CertificateBundle.of(
+            c for k, c in enumerate(bundle.certificates) if k != n
+        )
         assert fewer.check(rest).accepted
         assert not fewer.check(sets).accepted
         # What is left of the sets may still cover what a certificate speaks of.
@@ -91,7 +93,7 @@ def test_other_inputs_other_classes_and_refutations_do_not_belong_together(sets)
     (a, box), (b, ball) = sets[0], sets[3]
     good = certificate(a, box)
     pairs = [(a, box), (b, ball)]
-    assert pp.CertificateBundle.of([good, certificate(b, ball)]).check(pairs).accepted
+    assert pp.certification.CertificateBundle.of([good, certificate(b, ball)]).check(pairs).accepted
     mirrored = raised(b, 0, 16.0)
     for other, net, why in (
         (certificate(b, ball, x=X + np.array([0.0, 2.0**-50])), b, "different inputs"),
@@ -102,7 +104,9 @@ def test_other_inputs_other_classes_and_refutations_do_not_belong_together(sets)
         ),
         (certificate(b, ball, margin=1e6), b, "not robust"),
     ):
-        verdict = pp.CertificateBundle.of([good, other]).check([(a, box), (net, ball)])
+        verdict = pp.certification.CertificateBundle.of([good, other]).check(
+            [(a, box), (net, ball)]
+        )
         assert not verdict.accepted
         assert why in verdict.reason
         assert verdict.statement is None
@@ -110,7 +114,7 @@ def test_other_inputs_other_classes_and_refutations_do_not_belong_together(sets)
 
 def test_a_bundle_is_a_value_and_a_file(bundle, sets, tmp_path):
     bundle.save(tmp_path / "bundle.json")
-    again = pp.CertificateBundle.load(tmp_path / "bundle.json")
+    again = pp.certification.CertificateBundle.load(tmp_path / "bundle.json")
     assert again == bundle
     assert again.digest == bundle.digest
     facts = json.loads(bundle.to_json())
@@ -118,7 +122,7 @@ def test_a_bundle_is_a_value_and_a_file(bundle, sets, tmp_path):
     assert facts["certificates"] == [c.facts for c in bundle.certificates]
     assert bundle.text == json.dumps(facts, sort_keys=True, separators=(",", ":"))
     (tmp_path / "spaced.json").write_text(json.dumps(facts, indent=3))
-    assert pp.CertificateBundle.load(tmp_path / "spaced.json").digest == bundle.digest
+    assert pp.certification.CertificateBundle.load(tmp_path / "spaced.json").digest == bundle.digest
     for name, text in (
         ("list", "[]"), ("empty", '{"format":"proplace-bundle-1","certificates":[]}'),
         ("single", bundle.certificates[0].text), ("text", "bundle"),
@@ -127,14 +131,16 @@ def test_a_bundle_is_a_value_and_a_file(bundle, sets, tmp_path):
     ):  # fmt: skip
         (tmp_path / name).write_text(text)
         with raises(CertificateError, name=name):
-            pp.CertificateBundle.load(tmp_path / name)
+            pp.certification.CertificateBundle.load(tmp_path / name)
     with raises(CertificateError, name="missing.json"):
-        pp.CertificateBundle.load(tmp_path / "missing.json")
-    with raises(CertificateError, name="bundle.json", match="pp.CertificateBundle.load"):
+        pp.certification.CertificateBundle.load(tmp_path / "missing.json")
+    with raises(
+        CertificateError, name="bundle.json", match="pp.certification.CertificateBundle.load"
+    ):
         pp.Certificate.load(tmp_path / "bundle.json")
     for nothing in ([], [None]):
         with raises(CertificateError, name="certificates"):
-            pp.CertificateBundle.of(nothing)
+            pp.certification.CertificateBundle.of(nothing)
     with raises(CertificateError, name="networks"):
         bundle.check([])
 
@@ -150,7 +156,9 @@ def given(sets):
 def test_a_changed_bundle_is_rejected_or_says_the_same(sets):
     """Each certificate in it must still hold; what is still accepted speaks of the same sets."""
     pairs = [sets[0], sets[4]]
-    facts = json.loads(pp.CertificateBundle.of(certificate(*pair) for pair in pairs).text)
+    facts = json.loads(
+        pp.certification.CertificateBundle.of(certificate(*pair) for pair in pairs).text
+    )
     tried = 0
     for path, mutant in mutants(facts):
         tried += 1
@@ -179,7 +187,7 @@ def test_a_bundle_is_limited_as_a_whole(sets, bundle, monkeypatch):
         return found
 
     monkeypatch.setattr(checker, "_check", watched)
-    many = pp.CertificateBundle.of([one] * 20)
+    many = pp.certification.CertificateBundle.of([one] * 20)
     assert many.check([pair]).accepted
     assert len(set(work)) == 1
     monkeypatch.setattr(checker, "MOST_WORK", work[0] * 6)
@@ -200,6 +208,6 @@ def test_radii_of_a_certificate_are_about_the_folded_weights():
     assert folded.verdict == "robust"
     assert folded.check(net).accepted
     assert not folded.check(net, shifts).accepted
-    assert not pp.CertificateBundle.of([folded]).check([(net, shifts)]).accepted
+    assert not pp.certification.CertificateBundle.of([folded]).check([(net, shifts)]).accepted
     small = pp.Shifts.of(net, 0.029)  # folded weights within 0.29
-    assert pp.CertificateBundle.of([folded]).check([(net, small)]).accepted
+    assert pp.certification.CertificateBundle.of([folded]).check([(net, small)]).accepted

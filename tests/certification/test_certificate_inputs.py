@@ -248,7 +248,7 @@ def test_several_certificates_about_one_box():
     x = np.array([[0.5, -0.25]])
 
     def made(*boxes):
-        return pp.CertificateBundle.of(
+        return pp.certification.CertificateBundle.of(
             certify(net, x, shifts, box=box, margin=-9.0, certificates=True).certificates[0]
             for (net, shifts), box in zip(sets, boxes, strict=True)
         )

@@ -94,7 +94,12 @@ def of_bundles(folder):
         (["proof.json", *both, "--delta", "0.06"], "delta 0.06 is demanded"),
         (["proof.json", "extra.npz", *both], "no certificate is about the network or box"),
     ]
-    return pp.CertificateBundle.of([made(NET, 0.05), made(OTHER, box)]), both, "network ", wrong
+    return (
+        pp.certification.CertificateBundle.of([made(NET, 0.05), made(OTHER, box)]),
+        both,
+        "network ",
+        wrong,
+    )
 
 
 def of_fixed_predictions(folder):

@@ -189,7 +189,7 @@ def test_a_certificate_is_checked_and_says_what_it_proves(kind, tmp_path):
     kinds = {"cut" if "at" in node else "leaf" for node in proof.facts["trees"][0]}
     assert kinds == {"cut", "leaf"}
     proof.save(tmp_path / "proof.json")
-    assert pp.FixedPrediction.load(tmp_path / "proof.json") == proof
+    assert pp.certification.FixedPrediction.load(tmp_path / "proof.json") == proof
 
 
 def test_a_certificate_of_another_set_network_or_space_is_rejected():
@@ -260,7 +260,7 @@ def test_what_was_changed_is_rejected(change):
     facts = proof.facts
     CHANGES[change](facts)
     assert facts != proof.facts
-    assert not pp.FixedPrediction(json.dumps(facts)).check(net).accepted
+    assert not pp.certification.FixedPrediction(json.dumps(facts)).check(net).accepted
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -300,6 +300,6 @@ def test_a_true_proof_of_something_else_is_no_leaf(kind):
             "spaces": [{"low": low[0].tolist(), "high": high[0].tolist(), "choices": []}],
             "trees": [[{"other": other, "certificate": proof.facts}]],
         }
-        verdict = pp.FixedPrediction(json.dumps(facts)).check(net)
+        verdict = pp.certification.FixedPrediction(json.dumps(facts)).check(net)
         proves = kind == "the target wins" and other == 1  # that class 0 is given nowhere
         assert verdict.accepted == proves, verdict.reason

@@ -119,11 +119,11 @@ def test_documents_accept_by_margin():
             facts = json.loads(case.text)
             if case.kind.startswith("bundle"):
                 parts = map(pp.Certificate.of, facts["certificates"])
-                found = pp.CertificateBundle.of(parts).check(
+                found = pp.certification.CertificateBundle.of(parts).check(
                     [(net, shifts or pp.Shifts.of(net, 0.0))]
                 )
             elif case.kind.startswith("fixed"):
-                found = pp.FixedPrediction(case.text.decode()).check(net, shifts)
+                found = pp.certification.FixedPrediction(case.text.decode()).check(net, shifts)
             else:
                 found = pp.Certificate(case.text.decode()).check(net, shifts)
         except ValueError:  # canonical JSON holds neither NaN nor an infinity

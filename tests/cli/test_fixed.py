@@ -52,7 +52,7 @@ def box(folder):
 def test_a_folder_holds_the_proof_that_nothing_helps(folder):
     result = pp.read_results(folder / "results")
     assert result[0].status == "fixed_prediction"
-    assert isinstance(result[0].certificate, pp.FixedPrediction)
+    assert isinstance(result[0].certificate, pp.certification.FixedPrediction)
     assert result[0].certificate.check(NET, result[0].setting.current.shifts).accepted
     status, entries = check(folder, folder / "results")
     assert status == 0

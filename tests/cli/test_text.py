@@ -44,7 +44,7 @@ class Folder:
                 *(pp.Binary(f"{WORST}{n}", [word, "fine"]) for n, word in enumerate(NASTY)),
                 pp.Continuous("n", 0, 10, step=1, unit=f"u{WORST}", label=f"l{WORST}"),
             ],
-            rules=[pp.Linear({"n": 1.0}, upper=9.0, name=f"r{WORST}")],
+            rules=[pp.schema.Linear({"n": 1.0}, upper=9.0, name=f"r{WORST}")],
         )
         width = self.schema.width
         self.net = pp.Network([(np.ones((1, width)), [0.7 - width])])  # all of them must change

@@ -34,7 +34,7 @@ SCHEMA = pp.Schema(
         pp.Binary("sex", immutable=True),
     ],
     rules=[
-        pp.IfThen({"job": "guard"}, [Change("age", at_least=2)]),
+        pp.schema.IfThen({"job": "guard"}, [Change("age", at_least=2)]),
     ],
 )
 
@@ -119,7 +119,10 @@ def test_admissible_spaces_hold_all_that_is_allowed(seed):
 def test_linear_rules_narrow_the_spaces_and_never_too_far():
     schema = pp.Schema(
         [pp.Continuous(name, 0, 10, scaling="none") for name in ("a", "b", "c")],
-        rules=[pp.Linear({"a": 2.0, "b": -1.0}, upper=-3.0), pp.Linear({"c": 3.0}, lower=6.0)],
+        rules=[
+            pp.schema.Linear({"a": 2.0, "b": -1.0}, upper=-3.0),
+            pp.schema.Linear({"c": 3.0}, lower=6.0),
+        ],
     )
     (space,) = admissible(schema, np.array([1.0, 9.0, 4.0]))
     assert space.low == pytest.approx([0.0, 3.0, 2.0], abs=1e-6)
@@ -134,7 +137,7 @@ def test_linear_rules_narrow_the_spaces_and_never_too_far():
 def test_rules_that_leave_nothing_are_no_proof_of_anything():
     schema = pp.Schema(
         [pp.Continuous(name, 0, 1, scaling="none") for name in ("a", "b")],
-        rules=[pp.Linear({"a": 1.0, "b": 1.0}, lower=3.0)],
+        rules=[pp.schema.Linear({"a": 1.0, "b": 1.0}, lower=3.0)],
     )
     assert admissible(schema, np.array([0.5, 0.5])) == []
     net = pp.Network([([[1.0, 1.0]], [-9.0])])

@@ -163,7 +163,7 @@ def test_a_baseline_gives_one_answer():
 def test_people_who_have_the_class_are_told_its_label():
     frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
     model = LogisticRegression(C=100.0).fit(frame, ["refused"] * 2 + ["approved"] * 2)
-    for explainer in (pp.Proplace(model, 0.01), pp.Wachter(model)):
+    for explainer in (pp.Proplace(model, 0.01), pp.baselines.Wachter(model)):
         found = explainer.fit(frame).explain(frame[3:], target="approved")[0]
         assert found.status == "already_valid"
         assert found.reason.startswith("the network gives class 'approved' already")

@@ -207,7 +207,7 @@ def test_a_bare_classifier_takes_any_encoding():
     assert (mlp.predict(schema.encode(changed(refused, result))) == "yes").all()
 
 
-@pytest.mark.parametrize("method", [pp.Rnce, pp.MilpR])
+@pytest.mark.parametrize("method", [pp.baselines.Rnce, pp.baselines.MilpR])
 def test_baselines_take_whole_models(method):
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)

@@ -51,7 +51,7 @@ def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
             lambda wrong=wrong: pp.certify(main, frame, wrong),
             lambda wrong=wrong: pp.worst_case(main, frame[:1], wrong),
             lambda wrong=wrong: pp.output_range(main, frame, wrong),
-            lambda wrong=wrong: pp.Rnce(main, wrong).fit(frame),
+            lambda wrong=wrong: pp.baselines.Rnce(main, wrong).fit(frame),
             lambda wrong=wrong: pp.calibrate_delta(
                 main, frame, retrained=past, people=frame[:9], shifts=wrong
             ),

@@ -146,16 +146,16 @@ def test_parts_and_streams_keep_it(monkeypatch):
 
 
 def test_other_methods_say_it_too():
-    plain = made(pp.Wachter(NET))
+    plain = made(pp.baselines.Wachter(NET))
     assert (plain.method, plain.delta, plain.k, plain.region) == ("Wachter", 0.0, None, None)
-    assert made(pp.Rnce(NET, 0.02)).delta == 0.02
+    assert made(pp.baselines.Rnce(NET, 0.02)).delta == 0.02
     assert plain.training_digest == made().training_digest
 
 
 def test_json_and_back():
     layers = made(pp.Proplace(NET, [(0.05, 0.0)]))
     assert layers.delta == ((0.05, 0.0),)  # a frozen bias: not one radius
-    for found in (made(), layers, made(pp.Wachter(NET))):
+    for found in (made(), layers, made(pp.baselines.Wachter(NET))):
         fields = json.loads(json.dumps(found.to_dict(), allow_nan=False))
         again = Provenance.from_dict(fields)
         assert again == found

@@ -142,7 +142,7 @@ def test_nothing_is_claimed_beyond_what_the_person_may_become(lender):
         most = e.guaranteed_ranges["income"][1]
         assert most <= e.original["income"] + 60 + 1e-9
         assert most == min(100, np.floor(e.original["income"] + 60))
-    rule = pp.Linear({"income": 1, "debt": -1}, upper=60)
+    rule = pp.schema.Linear({"income": 1, "debt": -1}, upper=60)
     _, free = explained(lender)
     _, ruled = explained(lender, schema=schema(rules=[rule]))
     claimed = 0

@@ -62,7 +62,7 @@ def test_no_robust_neighbour():
 def test_infeasible_rules_names_the_rule():
     net, train = two_columns()
     columns = [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)]
-    rule = pp.Linear({"a": 1.0, "b": 1.0}, upper=0.5, name="a small household")
+    rule = pp.schema.Linear({"a": 1.0, "b": 1.0}, upper=0.5, name="a small household")
     schema = Schema(columns, rules=[rule])
     answer = pp.Proplace(net, 0.05, k=3, schema=schema).fit(train).explain([[0.2, 0.1]])[0]
     assert answer.status == "infeasible_rules"

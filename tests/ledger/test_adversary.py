@@ -57,7 +57,7 @@ def test_columns_of_arrays_keep_their_order(ledger):
     assert ledger.redeem(ids[0], answer, model, record=False).verdict == "exact"
     ledger.adopt(model)
     assert ledger.redeem(ids[0], answer).verdict == "exact"
-    assert pp.repair(model, ledger).mended == ()
+    assert pp.retrain.repair(model, ledger).mended == ()
 
 
 def test_a_model_of_arrays_gets_the_columns_of_the_table(ledger):
@@ -108,7 +108,7 @@ def test_an_imputer_that_was_fitted_again(ledger, boxed):
             if not boxed:
                 least = min(new.decision_function(one)[0] for one in rows)
                 assert audit.to_frame()["margin"][number] == pytest.approx(least, abs=1e-6)
-        kept = pp.repair(new, ledger).model
+        kept = pp.retrain.repair(new, ledger).model
         for number in ids:
             row = ledger.promise(number).answer.to_frame().T.astype(float)
             assert kept.predict(row)[0] == 1
@@ -264,12 +264,12 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
 
 def test_ties_inside_a_box_are_not_kept():
     net = pp.Network([([[1.0]], None), ([[-1.0]], None)])
-    box = pp.Promised(
+    box = pp.retrain.Promised(
         ("p",), np.array([[0.5]]), np.array([0]), np.array([[-0.5]]), np.array([[1.5]])
     )
     assert net.predict([[0.5], [-0.2]]).tolist() == [0, 1]
     with raises(InputError, match="'p'"):
-        pp.repair(net, box)
+        pp.retrain.repair(net, box)
 
 
 # -- the file --------------------------------------------------------------------------------------

@@ -45,9 +45,9 @@ def test_other_labels_are_never_matched_by_their_place(book, labels):
         ledger.redeem(int(audit.ids[0]), answer, other)
     for promises in (ledger, result):
         with pytest.raises(ProplaceError):
-            pp.repair(other, promises)
+            pp.retrain.repair(other, promises)
         with pytest.raises(ProplaceError):
-            pp.Promised.of(pp.Model.of(other), promises)
+            pp.retrain.Promised.of(pp.Model.of(other), promises)
 
 
 def test_the_same_labels_in_another_order_are_the_same_classes(book):

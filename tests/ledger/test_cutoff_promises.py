@@ -108,7 +108,7 @@ def test_audit_of_promises_with_several_cutoffs_needs_a_statement(book):
     ledger, pipe, _, answers = book
     _, others = answers_of(pipe, cutoff={LABEL: 0.8})
     ledger.issue(others, expires=DAY, ids=["e", "f", "g", "h"])
-    for ask in (lambda: ledger.audit(pipe), lambda: pp.repair(pipe, ledger)):
+    for ask in (lambda: ledger.audit(pipe), lambda: pp.retrain.repair(pipe, ledger)):
         with raises(InputError, name="cutoff"):
             ask()
     with raises(InputError, name="cutoff"):
@@ -173,9 +173,9 @@ def test_repaired_pipeline_reaches_the_probability(kind, how):
     assert (chance(later, rows) < P).any()
     assert (chance(later, rows) > 0.5).all()
     if how == "answers":
-        found = pp.repair(later, answers)
+        found = pp.retrain.repair(later, answers)
     else:
-        found = pp.repair(later, (rows, LABEL), cutoff=CUTOFF)
+        found = pp.retrain.repair(later, (rows, LABEL), cutoff=CUTOFF)
     assert found.change > 0.0
     mended = found.model
     assert (chance(mended, rows) >= P).all()
@@ -191,7 +191,7 @@ def test_repaired_pipeline_reaches_the_probability(kind, how):
 def test_repair_of_a_ledger_has_its_cutoff(book):
     ledger, pipe, _, answers = book
     later = with_bias(pipe, 0.6)
-    found = pp.repair(later, ledger)
+    found = pp.retrain.repair(later, ledger)
     assert found.mended
     assert (chance(found.model, rows_of(answers)) >= P).all()
     assert set(ledger.audit(found.model, record=False).to_frame()["verdict"]) <= {"proved", "holds"}
@@ -202,7 +202,7 @@ def test_repair_in_float32_is_written_back_exactly():
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
     rows = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
-    found = pp.repair(module, (rows, 1), cutoff=0.9)
+    found = pp.retrain.repair(module, (rows, 1), cutoff=0.9)
     with torch.no_grad():
         P_of = torch.sigmoid(found.model(torch.as_tensor(rows)))[:, 0].numpy()
     assert found.change > 0.0
@@ -218,7 +218,7 @@ def test_pipeline_refitted_within_promises_reaches_the_probability(book):
     turned = np.where(decided(table()) == LABEL, "refused", LABEL)
     boxes = {"ledger": ledger, "set": ledger.promised_set(pipe), "explainer": explainer.shifts_}
     for name, box in boxes.items():
-        later = pp.refit_within(pipe, table(), turned, box, epochs=15)
+        later = pp.retrain.refit_within(pipe, table(), turned, box, epochs=15)
         assert (chance(later, rows) >= P).all(), name
         moved = [
             np.abs(new - old).max()
@@ -236,7 +236,9 @@ def test_pipeline_refitted_within_promises_reaches_the_probability(book):
 def test_saved_set_keeps_the_cutoff(book, tmp_path):
     ledger, pipe, _, answers = book
     ledger.promised_set(pipe).save(tmp_path / "s.npz")
-    later = pp.refit_within(pipe, table(), decided(table()), pp.Shifts.load(tmp_path / "s.npz"))
+    later = pp.retrain.refit_within(
+        pipe, table(), decided(table()), pp.Shifts.load(tmp_path / "s.npz")
+    )
     assert (chance(later, rows_of(answers)) >= P).all()
     with raises(DeltaError):
         pp.Proplace(pipe, pp.Shifts.load(tmp_path / "s.npz")).fit(table())
@@ -256,7 +258,7 @@ def test_torch_module_stays_within_a_box_with_a_cutoff():
     )
     before = copy.deepcopy(module)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    with pp.stay_within(module, explainer.shifts_, optimizer):
+    with pp.retrain.stay_within(module, explainer.shifts_, optimizer):
         for _ in range(20):
             optimizer.zero_grad()
             wrong = torch.ones(len(points)).long()
@@ -282,7 +284,7 @@ def test_keras_model_stays_within_a_box_with_a_cutoff():
     box = pp.Proplace(pp.Model.of(model, cutoff=0.6), 0.01, k=3).fit(np.eye(3)).shifts_
     before = [np.array(one) for one in model.get_weights()]
     rows = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
-    model.fit(rows, np.zeros(64), epochs=3, verbose=0, callbacks=[pp.StayWithin(box)])
+    model.fit(rows, np.zeros(64), epochs=3, verbose=0, callbacks=[pp.retrain.StayWithin(box)])
     far = [np.abs(new - old).max() for new, old in zip(model.get_weights(), before, strict=True)]
     assert 0.009 < max(far) <= 0.01 + 1e-7
     assert box.contains(pp.Model.of(model, cutoff=0.6).network)

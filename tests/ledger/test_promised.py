@@ -17,12 +17,12 @@ NET = pp.Network([([[1.0, -1.0]], [0.0])])
 
 def test_a_pair_of_rows_and_classes():
     model = pp.Model.of(NET)
-    found = pp.Promised.of(model, ([[2.0, 1.0], [0.0, 1.0]], [1, 0]))
+    found = pp.retrain.Promised.of(model, ([[2.0, 1.0], [0.0, 1.0]], [1, 0]))
     assert found.names == ("0", "1")
     assert found.targets.tolist() == [1, 0]
     assert found.box is None
-    assert pp.Promised.of(model, found) is found
-    assert pp.Promised.of(model, ([2.0, 1.0], 1)).points.shape == (1, 2)
+    assert pp.retrain.Promised.of(model, found) is found
+    assert pp.retrain.Promised.of(model, ([2.0, 1.0], 1)).points.shape == (1, 2)
 
 
 class Book:
@@ -36,20 +36,20 @@ class Book:
 
 def test_anything_that_holds_promises():
     model = pp.Model.of(NET)
-    book = Book(pp.Promised.of(model, ([[2.0, 1.0]], 1)))
-    assert pp.Promised.of(model, book) is book.found
+    book = Book(pp.retrain.Promised.of(model, ([[2.0, 1.0]], 1)))
+    assert pp.retrain.Promised.of(model, book) is book.found
     assert book.model is model
 
 
 def test_a_table_in_original_units_is_encoded_by_the_model(lender):
     answers = lender.frame[lender.pipe.predict(lender.frame) == "granted"][5:9]
     for pipe in (lender.pipe, deciding(applicants(300, 1))):
-        found = pp.Promised.of(pp.Model.of(pipe), (answers, "granted"))
+        found = pp.retrain.Promised.of(pp.Model.of(pipe), (answers, "granted"))
         assert found.names == tuple(map(str, answers.index))
         assert np.allclose(found.points, pipe[0].transform(answers))
         assert [pipe.classes_[t] for t in found.targets] == ["granted"] * 4
     with raises(TargetError, name="target", value="maybe"):
-        pp.Promised.of(pp.Model.of(lender.pipe), (answers, "maybe"))
+        pp.retrain.Promised.of(pp.Model.of(lender.pipe), (answers, "maybe"))
 
 
 @pytest.fixture(params=["results", "ledger"])
@@ -69,7 +69,7 @@ def answered(lender):
 @pytest.mark.parametrize("jobs", [JOBS, JOBS[::-1]])
 def test_answers_are_encoded_as_another_model_does(lender, source, scaler, jobs):
     new = pp.Model.of(deciding(applicants(300, 1), 1, jobs=jobs, scaler=scaler))
-    found = pp.Promised.of(new, source)
+    found = pp.retrain.Promised.of(new, source)
     rows = pd.DataFrame([e.counterfactual for e in answered(lender)]).infer_objects()
     assert len(found) == len(rows) > 3
     assert np.abs(new.encode(rows) - found.points).max() <= 1e-12
@@ -93,7 +93,7 @@ def test_repair_keeps_all_that_is_promised(lender, source):
     new = lender.refusing(2.0)
     rows = pd.DataFrame([e.counterfactual for e in answered(lender)]).infer_objects()
     assert (new.predict(rows) == lender.other).any()
-    found = pp.repair(new, source)
+    found = pp.retrain.repair(new, source)
     assert found.mended
     for n, e in enumerate(answered(lender)):
         for name, ends in e.guaranteed_ranges.items():
@@ -106,18 +106,20 @@ def test_names_and_people_of_promises(lender, ledger):
     found = ledger.promised(lender.pipe)
     assert found.names == tuple(map(str, issued.ids))
     assert found.people == tuple(f"p{e.index}" for e in answered(lender))
-    by_row = pp.Promised.of(pp.Model.of(lender.pipe), lender.result)
+    by_row = pp.retrain.Promised.of(pp.Model.of(lender.pipe), lender.result)
     assert by_row.names == tuple(str(e.index) for e in answered(lender))
 
 
 def test_a_bare_network_takes_the_rows_as_they_are(lender, source):
     """Its classes have no labels: they count as those of the model in use, in its order."""
     model = pp.Model.of(lender.pipe)
-    whole, bare = (pp.Promised.of(one, source) for one in (model, pp.Model.of(model.network)))
+    whole, bare = (
+        pp.retrain.Promised.of(one, source) for one in (model, pp.Model.of(model.network))
+    )
     assert np.array_equal(whole.points, bare.points)
     assert np.array_equal(whole.targets, bare.targets)
     with raises(InputError, match="3 columns"):
-        pp.Promised.of(pp.Model.of(pp.Network([(np.ones((1, 3)), [0.0])])), source)
+        pp.retrain.Promised.of(pp.Model.of(pp.Network([(np.ones((1, 3)), [0.0])])), source)
 
 
 def test_other_columns_are_refused(lender, source):
@@ -126,7 +128,7 @@ def test_other_columns_are_refused(lender, source):
         table, lender.pipe.predict(lender.frame)
     )
     with raises(InputError, match="rooms"):
-        pp.Promised.of(pp.Model.of(other), source)
+        pp.retrain.Promised.of(pp.Model.of(other), source)
 
 
 def test_an_empty_ledger_promises_nothing(lender, ledger):
@@ -137,43 +139,43 @@ def test_answers_of_a_bare_network_are_taken_as_they_are():
     rng = np.random.default_rng(0)
     rows = rng.uniform(0, 1, (60, 2))
     result = pp.Proplace(NET, 0.01).fit(rows).explain([[0.2, 0.6]])
-    found = pp.Promised.of(pp.Model.of(NET), result)
+    found = pp.retrain.Promised.of(pp.Model.of(NET), result)
     assert np.array_equal(found.points, [result[0].encoded_counterfactual])
     without = pp.Proplace(NET, 0.01).fit(rows).explain([[0.6, 0.2]])
     assert not without[0].found
     with raises(InputError, name="promises", match="certified"):
-        pp.Promised.of(pp.Model.of(NET), without)
+        pp.retrain.Promised.of(pp.Model.of(NET), without)
 
 
 def test_promised_inputs_reject_invalid_rows():
     point, one = np.zeros((1, 2)), np.array([1])
     with raises(InputError, name="points", match="2 names"):
-        pp.Promised(("a", "b"), point, one)
+        pp.retrain.Promised(("a", "b"), point, one)
     with raises(InputError, name="targets"):
-        pp.Promised(("a",), point, np.array([1.0]))
+        pp.retrain.Promised(("a",), point, np.array([1.0]))
     with raises(InputError, name="high"):
-        pp.Promised(("a",), point, one, low=point)
+        pp.retrain.Promised(("a",), point, one, low=point)
     with raises(InputError, name="points", row=0, match="tolerance"):
-        pp.Promised(("a",), point, one, point + 1, point + 2)
+        pp.retrain.Promised(("a",), point, one, point + 1, point + 2)
     with raises(InputError, name="low, high"):
-        pp.Promised(("a",), point, one, point[:, :1], point)
+        pp.retrain.Promised(("a",), point, one, point[:, :1], point)
     with raises(InputError, name="points", row=0, match="finite"):
-        pp.Promised(("a",), point + np.nan, one)
+        pp.retrain.Promised(("a",), point + np.nan, one)
     with raises(InputError, name="people"):
-        pp.Promised(("a",), point, one, people=("x", "y"))
+        pp.retrain.Promised(("a",), point, one, people=("x", "y"))
     model = pp.Model.of(NET)
     with raises(InputError, name="promises"):
-        pp.Promised.of(model, [1, 2, 3])
+        pp.retrain.Promised.of(model, [1, 2, 3])
     with raises(InputError, name="points", match="columns"):
-        pp.Promised.of(model, pp.Promised(("a",), np.zeros((1, 3)), one))
+        pp.retrain.Promised.of(model, pp.retrain.Promised(("a",), np.zeros((1, 3)), one))
     with raises(TargetError, name="target", value=7):
-        pp.Promised.of(model, pp.Promised(("a",), point, np.array([7])))
+        pp.retrain.Promised.of(model, pp.retrain.Promised(("a",), point, np.array([7])))
     with raises(InputError, name="target"):
-        pp.Promised.of(model, (point, [1, 0]))
+        pp.retrain.Promised.of(model, (point, [1, 0]))
 
 
 def test_promised_take_selects_rows_in_given_order():
-    whole = pp.Promised(
+    whole = pp.retrain.Promised(
         ("a", "b", "c"), np.eye(3), np.array([0, 1, 0]), np.eye(3) - 1, np.eye(3), ("x", "y", "z")
     )
     part = whole.take(np.array([2, 1]))

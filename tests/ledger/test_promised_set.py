@@ -34,8 +34,8 @@ def test_every_year_within_the_same_set(ledger, model):
     promise(ledger, model, 0.01, slice(0, 8), "a")
     inside, drifting = model, model
     for n in range(1, 4):
-        inside = pp.refit_within(inside, *repayments(n, strict=30.0), ledger)
-        drifting = pp.refit_within(drifting, *repayments(n, strict=30.0), 0.01)
+        inside = pp.retrain.refit_within(inside, *repayments(n, strict=30.0), ledger)
+        drifting = pp.retrain.refit_within(drifting, *repayments(n, strict=30.0), 0.01)
         audit = ledger.audit(inside)
         assert audit.counts["proved"] == len(audit) > 0
         assert ledger.promised_set(inside).contains(pp.Model.of(inside).network)
@@ -46,14 +46,14 @@ def test_every_year_within_the_same_set(ledger, model):
 def test_promises_of_two_models_have_a_set_in_common(ledger, model):
     first = model
     promise(ledger, first, 0.01, slice(0, 5), "a")
-    second = pp.refit_within(first, *repayments(1, strict=30.0), 0.004)
+    second = pp.retrain.refit_within(first, *repayments(1, strict=30.0), 0.004)
     promise(ledger, second, 0.008, slice(5, 10), "b")
     both = ledger.promised_set(second)
     sets = [group.terms.guarantee.members[0].shifts for group in ledger.open_promises()]
     assert len(sets) == 2
     for end in (both.low, both.high):  # its corners lie in each of them, exactly
         assert all(shifts.contains(end) for shifts in sets)
-    third = pp.refit_within(second, *repayments(2, strict=35.0), ledger)
+    third = pp.retrain.refit_within(second, *repayments(2, strict=35.0), ledger)
     audit = ledger.audit(third)
     assert audit.counts["proved"] == len(audit) == 10
     assert pp.Model.of(second).network.distance(pp.Model.of(third).network) > 0.003
@@ -73,7 +73,7 @@ def test_a_module_within_the_set_of_a_ledger(ledger):
     result = pp.Proplace(module, 0.005).fit(rows).explain(refused)
     ledger.issue(result, list("abcd"))
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
-    with pp.stay_within(module, ledger, optimizer):
+    with pp.retrain.stay_within(module, ledger, optimizer):
         for _ in range(30):
             optimizer.zero_grad()
             module(torch.tensor(rows, dtype=torch.float32)).sum().backward()
@@ -84,11 +84,11 @@ def test_a_module_within_the_set_of_a_ledger(ledger):
 
 def test_where_there_is_no_such_set_the_way_out_is_said(ledger, model):
     with raises(LedgerError, match="open"):
-        pp.refit_within(model, *repayments(1), ledger)
+        pp.retrain.refit_within(model, *repayments(1), ledger)
     promise(ledger, model, 0.01, slice(0, 3), "a")
     again = make_pipeline(StandardScaler(), MLPClassifier((6, 5), max_iter=5)).fit(*repayments(5))
     with raises(DeltaError, match="repair"):
-        pp.refit_within(again, *repayments(1), ledger)
+        pp.retrain.refit_within(again, *repayments(1), ledger)
 
 
 def test_a_pipeline_is_no_network(model):
@@ -108,14 +108,16 @@ def rounded(model):
 def test_a_model_that_was_rounded_says_by_how_much_it_lies_outside(ledger, model):
     """As the docs say: a slightly smaller set bears the rounding."""
     promise(ledger, model, 0.01, slice(0, 5), "a")
-    edge = rounded(pp.refit_within(model, *repayments(1, strict=35.0), ledger, epochs=20))
+    edge = rounded(pp.retrain.refit_within(model, *repayments(1, strict=35.0), ledger, epochs=20))
     audit = ledger.audit(edge)
     assert audit.counts == {"proved": 0, "holds": len(audit), "broken": 0, "undecided": 0}
     assert "as rounding to float32 does" in str(audit)
     smaller = ledger.promised_set(model).scaled(0.999)
-    inside = rounded(pp.refit_within(model, *repayments(1, strict=35.0), smaller, epochs=20))
+    inside = rounded(
+        pp.retrain.refit_within(model, *repayments(1, strict=35.0), smaller, epochs=20)
+    )
     assert ledger.audit(inside).counts["proved"] == len(audit)
-    far = pp.refit_within(model, *repayments(1, strict=60.0), 1.0, epochs=20)
+    far = pp.retrain.refit_within(model, *repayments(1, strict=60.0), 1.0, epochs=20)
     said = str(ledger.audit(far))
     assert "lie outside of the promised set, by at most" in said
     assert "rounding" not in said

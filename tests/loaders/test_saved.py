@@ -81,7 +81,7 @@ def test_a_schema_and_labels_are_in_the_file(tmp_path):
             pp.Continuous("income", 0, 100, step=5, unit="dollars", direction="increasing"),
             pp.Binary("owner", ["no", "yes"], immutable=True),
         ],
-        rules=[pp.Linear({"income": 1.0, "owner": 2.0}, upper=101.0)],
+        rules=[pp.schema.Linear({"income": 1.0, "owner": 2.0}, upper=101.0)],
     )
     net = pp.Network([(np.array([[1.0, 0.5]]), np.array([-0.4]))])
     model = pp.Model.of(net).with_schema(schema).with_classes(["refused", "approved"])

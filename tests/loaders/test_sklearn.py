@@ -31,10 +31,10 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from proplace import Continuous, IfThen, Model, Schema
+from proplace import Continuous, Model, Schema
 from proplace.core.errors import InputError, ModelNotSupportedError, SchemaError, TargetError
 from proplace.core.network import Network
-from proplace.schema import Binary, Categorical, Change, Ordinal
+from proplace.schema import Binary, Categorical, Change, IfThen, Ordinal
 from support.models import CLASSIFIERS, NUMBERS, PREPROCESSING, fitted, people, scaled
 from support.tiers import examples
 

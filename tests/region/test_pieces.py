@@ -85,7 +85,7 @@ def test_every_limit_of_a_person_counts(limit):
     features = [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)]
     assert unrestricted(Schema(features))
     assert not unrestricted(Schema([features[0], replace(features[1], **limit)]))
-    rule = pp.Linear({"a": 1.0}, upper=0.5)
+    rule = pp.schema.Linear({"a": 1.0}, upper=0.5)
     assert not unrestricted(Schema(features, rules=[rule]))
 
 
@@ -113,7 +113,7 @@ def test_admissible_rows(seed):
             pp.Binary("c", immutable=bool(seed % 2)),
             pp.Continuous("d", 0, 1, max_increase=0.4),
         ],
-        rules=[pp.Linear({"b": 1.0, "d": 1.0}, upper=1.6)],
+        rules=[pp.schema.Linear({"b": 1.0, "d": 1.0}, upper=1.6)],
     )
     X = schema.canonical(rng.uniform(0.0, 1.0, (400, 4)))
     net = pp.Network([(np.ones((1, 4)), [-1.2])])
@@ -149,7 +149,7 @@ def test_admissible_rows(seed):
 def test_broken_rules():
     schema = Schema(
         [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)],
-        rules=[pp.Linear({"a": 1.0}, upper=0.2, name="a stays small")],
+        rules=[pp.schema.Linear({"a": 1.0}, upper=0.2, name="a stays small")],
     )
     X = np.array([[0.9, 0.9], [0.8, 1.0], [0.1, 0.1]])
     found = robust_rows(line_net(2), X).admissible(schema.person(X[2]), 3)
@@ -174,8 +174,8 @@ def mixed():
             pp.Binary("member"),
         ],
         rules=[
-            pp.IfThen({"job": "smith"}, [Value("a", at_least=5.0)], becomes=False),
-            pp.Linear({"a": 1.0, "member": 2.0}, upper=11.0),
+            pp.schema.IfThen({"job": "smith"}, [Value("a", at_least=5.0)], becomes=False),
+            pp.schema.Linear({"a": 1.0, "member": 2.0}, upper=11.0),
         ],
     )
 

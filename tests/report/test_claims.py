@@ -93,7 +93,7 @@ def test_answers_that_are_not_proved_are_not_counted_as_such(some):
 
 
 @pytest.mark.parametrize(
-    "method", [pp.Wachter, lambda net, schema: pp.Proplace(net, 0.0, schema=schema)]
+    "method", [pp.baselines.Wachter, lambda net, schema: pp.Proplace(net, 0.0, schema=schema)]
 )
 def test_without_a_delta_nothing_is_promised_beyond_the_model(lender, method, tmp_path):
     people = lender.frame.loc[[lender.result[0].index]]
@@ -250,7 +250,7 @@ def test_words_that_are_not_used_are_not_explained(lender, some):
     assert ("nearest" in everything) == any(e.status == "optimal" for e in some)
     assert words(some, compares=False) == everything - {"plain nearest answer"}
     people = lender.frame.loc[[some[0].index]]
-    plain = pp.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
+    plain = pp.baselines.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
     missing = {"region", "robust neighbour", "certificate", "nearest"}
     assert words(plain, compares=True) == everything - missing
     box = pp.Proplace(lender.net, DELTA, schema=SCHEMA, region="box").fit(lender.frame)

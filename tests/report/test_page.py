@@ -287,7 +287,7 @@ def test_plain_arrays_have_a_report_too(tmp_path):
 
 def test_answers_of_another_method_have_a_report(lender, tmp_path):
     people = lender.frame.loc[[lender.result[0].index]]
-    plain = pp.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
+    plain = pp.baselines.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
     page = Page(plain.report(tmp_path / "a.html", LOAN, retrained=lender.retrained))
     assert "not shown that this lasts" in page.text
     assert "proved for every network whose" not in page.text

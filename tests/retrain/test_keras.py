@@ -60,7 +60,7 @@ def test_what_is_read_of_a_trained_model_lies_in_the_box(hidden, bias, dtype):
     model = build(hidden, outputs=1 + 2 * (len(hidden) % 2), bias=bias, dtype=dtype)
     start = network(model)
     shifts = pp.Shifts.of(start, 0.03)
-    callback = pp.StayWithin(shifts)
+    callback = pp.retrain.StayWithin(shifts)
     assert isinstance(callback, keras.callbacks.Callback)
     train(model, callback)
     assert shifts.contains(network(model))
@@ -81,10 +81,10 @@ def test_boxes_of_other_kinds_and_a_number():
     frozen = [(0.0, 0.01), (np.full((3, 4), 0.02), 0.0), (0.05, 0.05)]
     for box in (pp.Shifts.hull(past[:2]), pp.Shifts.of(past[0], frozen)):
         assert not box.contains(network(model))
-        train(model, pp.StayWithin(box), y=1 - Y)
+        train(model, pp.retrain.StayWithin(box), y=1 - Y)
         assert box.contains(network(model))
     start = network(model)
-    callback = pp.StayWithin(0.01)
+    callback = pp.retrain.StayWithin(0.01)
     assert callback.shifts is None
     train(model, callback)
     assert callback.shifts == pp.Shifts.of(start, 0.01)
@@ -100,7 +100,7 @@ def test_each_batch_is_followed_by_a_projection():
         def on_train_batch_end(self, batch, logs=None):
             inside.append(shifts.contains(network(self.model)))
 
-    train(model, pp.StayWithin(shifts), Spy(), epochs=2)
+    train(model, pp.retrain.StayWithin(shifts), Spy(), epochs=2)
     assert inside == [True] * 8
 
 
@@ -134,12 +134,12 @@ def test_batch_norm_must_be_frozen(bias):
     model = with_norms(bias=bias)
     shifts = pp.Shifts.of(network(model), 0.03)
     with raises(ModelNotSupportedError, match="layer.trainable = False"):
-        train(compiled(model), pp.StayWithin(shifts))
+        train(compiled(model), pp.retrain.StayWithin(shifts))
     for layer in norms(model):
         layer.trainable = False
     fixed = [layer.get_weights() for layer in norms(model)]
     start = network(model)
-    train(compiled(model), pp.StayWithin(shifts))
+    train(compiled(model), pp.retrain.StayWithin(shifts))
     assert shifts.contains(network(model))
     assert moved(start, network(model)) > 1e-3
     for layer, numbers in zip(norms(model), fixed, strict=True):
@@ -157,9 +157,9 @@ def test_batch_norm_without_parameters_must_be_frozen_too():
     assert not norm.trainable_variables
     shifts = pp.Shifts.of(network(model), 0.03)
     with raises(ModelNotSupportedError, match="BatchNormalization"):
-        train(compiled(model), pp.StayWithin(shifts))
+        train(compiled(model), pp.retrain.StayWithin(shifts))
     norm.trainable = False
-    train(compiled(model), pp.StayWithin(shifts))
+    train(compiled(model), pp.retrain.StayWithin(shifts))
     assert shifts.contains(network(model))
 
 
@@ -175,7 +175,7 @@ def test_models_inside_the_model_and_a_layer_that_is_used_twice():
     shifts = pp.Shifts.of(
         start, [(0.02, 0.02), (0.03, 0.01), (0.02, 0.004), (0.005, 0.02), (0.01, 0.0)]
     )
-    train(model, pp.StayWithin(shifts))
+    train(model, pp.retrain.StayWithin(shifts))
     assert shifts.contains(network(model))
     assert moved(start, network(model)) > 0.009
 
@@ -191,9 +191,9 @@ def test_a_box_of_whole_models_with_categories():
     table = [RNG.integers(0, 3, (64, 1)), RNG.normal(size=(64, 1)).astype(np.float32)]
     y = (table[1][:, 0] > 0).astype(int)
     with raises(ModelNotSupportedError, name="kinds"):
-        model.fit(table, y, verbose=0, callbacks=[pp.StayWithin(shifts)])
+        model.fit(table, y, verbose=0, callbacks=[pp.retrain.StayWithin(shifts)])
     model.get_layer("kinds").trainable = False
-    compiled(model).fit(table, y, epochs=5, verbose=0, callbacks=[pp.StayWithin(shifts)])
+    compiled(model).fit(table, y, epochs=5, verbose=0, callbacks=[pp.retrain.StayWithin(shifts)])
     assert shifts.contains(pp.Model.of(model).network)
     assert moved(start, pp.Model.of(model).network) > 0.009
 
@@ -202,13 +202,13 @@ def test_a_box_that_does_not_fit_ends_the_training_before_the_first_step():
     model = build((4,))
     start = network(model)
     with raises(DeltaError, name=None, match="architecture"):
-        train(model, pp.StayWithin(pp.Shifts.of(network(build((5,))), 0.1)))
+        train(model, pp.retrain.StayWithin(pp.Shifts.of(network(build((5,))), 0.1)))
     assert network(model) == start
 
 
 def test_a_keras_model_is_no_torch_module_here():
     with raises(OptionError, name="module", match="StayWithin"):
-        pp.stay_within(build((4,)), 0.1)
+        pp.retrain.stay_within(build((4,)), 0.1)
 
 
 def test_answers_that_were_proved_are_accepted_by_the_trained_model():
@@ -223,7 +223,7 @@ def test_answers_that_were_proved_are_accepted_by_the_trained_model():
     assert len(answers) >= 10
     points = np.array([e.encoded_counterfactual for e in answers], dtype=np.float32)
     weights = model.get_weights()
-    train(model, pp.StayWithin(shifts), y=1 - Y, epochs=10)
+    train(model, pp.retrain.StayWithin(shifts), y=1 - Y, epochs=10)
     assert (model.predict(points, verbose=0)[:, 0] >= 0.5).all()
     model.set_weights(weights)
     train(model, y=1 - Y, epochs=10)

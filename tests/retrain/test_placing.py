@@ -74,7 +74,7 @@ def broken_promises(net):
 def test_model_of_a_repair_computes_the_repaired_network(name):
     source = SOURCES[name]()
     before = read(source)
-    found = pp.repair(source, broken_promises(before))
+    found = pp.retrain.repair(source, broken_promises(before))
     assert found.mended
     model = found.model
     assert type(model) is type(source)
@@ -86,7 +86,7 @@ def test_model_of_a_repair_computes_the_repaired_network(name):
 def test_keras_model_of_a_repair_is_trained_alone():
     source = keras_model()
     before = read(source)
-    model = pp.repair(source, broken_promises(before)).model
+    model = pp.retrain.repair(source, broken_promises(before)).model
     repaired = read(model)
     model.fit(X, Y, verbose=0)
     assert read(source) == before
@@ -97,7 +97,7 @@ def test_networks_and_files_get_the_network_itself(tmp_path):
     net = read(sklearn_mlp())
     net.save(tmp_path / "net.npz")
     for source in (net, pp.Model.of(net), tmp_path / "net.npz", str(tmp_path / "net.npz")):
-        found = pp.repair(source, broken_promises(net))
+        found = pp.retrain.repair(source, broken_promises(net))
         assert found.model is found.network
 
 
@@ -113,7 +113,7 @@ class Chosen(nn.Module):
 
 def test_outputs_that_are_not_used_keep_their_values():
     source = Chosen().double()
-    found = pp.repair(source, broken_promises(read(source)))
+    found = pp.retrain.repair(source, broken_promises(read(source)))
     model = found.model
     assert read(model) == found.network
     for part in ("weight", "bias"):
@@ -129,8 +129,8 @@ def test_shared_last_layer_is_rejected_if_it_changes():
     net = read(source)
     point, other = broken_promises(net)
     with raises(ModelNotSupportedError, name="0.weight"):
-        _ = pp.repair(source, (point, other)).model
-    kept = pp.repair(source, (point, int(net.predict(point)[0])))
+        _ = pp.retrain.repair(source, (point, other)).model
+    kept = pp.retrain.repair(source, (point, int(net.predict(point)[0])))
     assert not kept.mended
     assert read(kept.model) == net
 
@@ -142,10 +142,10 @@ def test_batch_norm_is_rejected_and_the_advice_works():
     source.eval()
     promises = broken_promises(read(source))
     with pytest.raises(ModelNotSupportedError, match="batch norm"):
-        _ = pp.repair(source, promises).model
+        _ = pp.retrain.repair(source, promises).model
     fused = torch.nn.utils.fusion.fuse_linear_bn_eval(source[0], source[1])
     plain = nn.Sequential(fused, *source[2:])
-    found = pp.repair(plain, promises)
+    found = pp.retrain.repair(plain, promises)
     assert read(found.model) == found.network
 
 
@@ -154,7 +154,7 @@ def test_model_that_rounds_the_layer_is_rejected():
     source = torch_module()
     net = read(source)
     exact = pp.Network([(layer.W, layer.b) for layer in net.layers], precision="float64")
-    found = pp.repair(exact, broken_promises(net))
+    found = pp.retrain.repair(exact, broken_promises(net))
     object.__setattr__(found, "_source", source)
     with raises(InputError, match="rounds"):
         _ = found.model

@@ -101,7 +101,7 @@ def test_as_a_plain_linear_program_says(sizes, biased, seed):
     net, X, targets, A, r = crowd(seed, sizes, biased=biased, margin=0.05)
     answer = plain_program(A, r)
     assert answer.status == 0  # the network that gave the targets is one solution
-    found = pp.repair(net, (X, targets), margin=0.05)
+    found = pp.retrain.repair(net, (X, targets), margin=0.05)
     assert found.change == pytest.approx(answer.fun, rel=1e-5, abs=1e-9)
     assert found.bound == pytest.approx(answer.fun, rel=1e-5, abs=1e-9)
     assert found.bound <= answer.fun * (1 + 1e-9) + 1e-12
@@ -123,7 +123,7 @@ def test_as_a_plain_linear_program_says(sizes, biased, seed):
 
 def test_one_weight_and_one_bias_in_closed_form():
     net = pp.Network([([[1.0]], [-2.0])])
-    found = pp.repair(net, ([[1.0], [3.0], [-1.0]], [1, 1, 0]), margin=0.1)
+    found = pp.retrain.repair(net, ([[1.0], [3.0], [-1.0]], [1, 1, 0]), margin=0.1)
     # x = 1: (1 + e) + (-2 + e) = 0.1
     assert found.change == pytest.approx(0.55, rel=1e-5)
     assert "0.55" in str(found)
@@ -135,7 +135,7 @@ def test_the_bound_is_that_of_the_multipliers_not_of_the_solver():
     best = plain_program(A, r).fun
     cuts = module._Cuts(
         module.Keeping.of(
-            pp.Model.of(net), pp.Promised.of(pp.Model.of(net), (X, targets)), None, 0.05
+            pp.Model.of(net), pp.retrain.Promised.of(pp.Model.of(net), (X, targets)), None, 0.05
         ),
         module._Space.of(net),
         np.full(len(X), 0.05),
@@ -150,45 +150,47 @@ def test_the_bound_is_that_of_the_multipliers_not_of_the_solver():
 
 def test_what_is_kept_stays_as_it_is():
     net = pp.Network([([[1.0, 0.0]], [0.0])])
-    found = pp.repair(net, ([[1.0, 0.0]], 1))
+    found = pp.retrain.repair(net, ([[1.0, 0.0]], 1))
     assert found.network is net
     assert (found.change, found.bound, found.mended) == (0.0, 0.0, ())
     assert "as it is" in str(found)
-    assert pp.repair(net, (np.zeros((0, 2)), 1)).promises == 0
+    assert pp.retrain.repair(net, (np.zeros((0, 2)), 1)).promises == 0
 
 
 def test_promises_that_exclude_each_other_are_named():
     """The hidden layer sees no difference between two people with different promises."""
     net = pp.Network([([[1.0, 0.0], [1.0, 0.0]], None), ([[1.0, 1.0]], [0.0])])
-    promised = pp.Promised(
+    promised = pp.retrain.Promised(
         ("other", "first", "second"),
         np.array([[3.0, 0.0], [1.0, 2.0], [1.0, -2.0]]),
         np.array([1, 1, 0]),
     )
     with raises(InputError, match="'first', 'second'"):
-        pp.repair(net, promised)
+        pp.retrain.repair(net, promised)
     with raises(InputError, match="'0', '1', '2'"):
         # a line of three points with classes 1, 0, 1
-        pp.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0], [2.0], [3.0]], [1, 0, 1]))
+        pp.retrain.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0], [2.0], [3.0]], [1, 0, 1]))
 
 
 def test_nothing_to_mend_with():
     net = pp.Network([([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, 1.0]], None)])
     with raises(InputError, match="no bias"):
-        pp.repair(net, ([[-1.0]], 1), margin=0.1)
+        pp.retrain.repair(net, ([[-1.0]], 1), margin=0.1)
     biased = pp.Network([([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, 1.0]], [-0.5])])
-    assert pp.repair(biased, ([[-1.0]], 1), margin=0.1).change == pytest.approx(0.6, rel=1e-5)
+    assert pp.retrain.repair(biased, ([[-1.0]], 1), margin=0.1).change == pytest.approx(
+        0.6, rel=1e-5
+    )
 
 
 def test_a_tie_is_no_acceptance():
     """Class 0 needs a logit below 0: predict must say so, not only the margin."""
     net = pp.Network([([[1.0]], [0.0])])
-    found = pp.repair(net, ([[0.0]], 0))
+    found = pp.retrain.repair(net, ([[0.0]], 0))
     assert found.mended == ("0",)
     assert found.network.predict([[0.0]])[0] == 0
     assert found.change < 1e-9
     both = pp.Network([([[0.0], [0.0], [0.0]], [0.0, 0.0, 0.0])])
-    assert pp.repair(both, ([[1.0]], 2)).network.predict([[1.0]])[0] == 2
+    assert pp.retrain.repair(both, ([[1.0]], 2)).network.predict([[1.0]])[0] == 2
 
 
 def test_a_tie_that_is_accepted_stays_as_it_is():
@@ -196,13 +198,13 @@ def test_a_tie_that_is_accepted_stays_as_it_is():
     layers = [([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, -2.0]], None)]
     net = pp.Network(layers)
     assert net.predict([[-1.0]])[0] == 1
-    assert pp.repair(net, ([[-1.0]], 1)).mended == ()
-    found = pp.repair(net, ([[-1.0], [1.0]], 1), margin=0.0)
+    assert pp.retrain.repair(net, ([[-1.0]], 1)).mended == ()
+    found = pp.retrain.repair(net, ([[-1.0], [1.0]], 1), margin=0.0)
     assert found.mended == ("1",)
     assert found.change == pytest.approx(1.0, rel=1e-5)
     assert (found.network.predict([[-1.0], [1.0]]) == 1).all()
     with raises(InputError, match="zeros"):
-        pp.repair(net, ([[-1.0], [1.0]], 0))
+        pp.retrain.repair(net, ([[-1.0], [1.0]], 0))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -216,8 +218,8 @@ def test_tolerances_without_hidden_layers(outputs, seed):
     targets = goal.predict(X)
     good = [i for i, t in enumerate(targets) if goal.margin(X[i] + signs, int(t)).min() > 0.1][:10]
     X, targets = X[good], targets[good]
-    promised = pp.Promised(tuple(map(str, good)), X, targets, X - 0.1, X + 0.1)
-    found = pp.repair(net, promised, margin=0.05)
+    promised = pp.retrain.Promised(tuple(map(str, good)), X, targets, X - 0.1, X + 0.1)
+    found = pp.retrain.repair(net, promised, margin=0.05)
     corners = (X[:, None] + signs).reshape(-1, 3)
     A, r = rows_of(net, corners, np.repeat(targets, 8), [0.05] * len(corners))
     best = plain_program(A, r).fun
@@ -243,8 +245,8 @@ def test_tolerances_and_delta_with_hidden_layers(seed):
         good |= report.robust & (targets == target)
     rows = np.flatnonzero(good)[:8]
     X, targets = X[rows], targets[rows]
-    promised = pp.Promised(tuple(map(str, rows)), X, targets, X - 0.05, X + 0.05)
-    found = pp.repair(net, promised, delta=delta, margin=0.01)
+    promised = pp.retrain.Promised(tuple(map(str, rows)), X, targets, X - 0.05, X + 0.05)
+    found = pp.retrain.repair(net, promised, delta=delta, margin=0.01)
     grid = np.stack(np.meshgrid(*[np.linspace(-0.05, 0.05, 5)] * 2), axis=-1).reshape(-1, 2)
     for x, t in zip(X, targets, strict=True):
         for p in x + grid:
@@ -270,13 +272,13 @@ def test_tolerances_and_delta_with_hidden_layers(seed):
 def test_delta_in_closed_form():
     """Without hidden layers delta costs delta (|x|_1 + 1)."""
     net = pp.Network([([[1.0, -1.0]], [0.0])])
-    found = pp.repair(net, ([[1.0, 2.0]], 1), delta=0.1)
+    found = pp.retrain.repair(net, ([[1.0, 2.0]], 1), delta=0.1)
     # -1 + 4 e - 0.1 * 4 = 0
     assert found.change == pytest.approx(0.35, rel=1e-5)
     assert found.bound == pytest.approx(0.35, rel=1e-5)
     assert pp.certify(found.network, [[1.0, 2.0]], 0.1).robust.all()
     assert not pp.certify(found.network, [[1.0, 2.0]], 0.1001).robust.any()
-    pairs = pp.repair(net, ([[1.0, 2.0]], 1), delta=[(0.1, 0.0)])
+    pairs = pp.retrain.repair(net, ([[1.0, 2.0]], 1), delta=[(0.1, 0.0)])
     assert pairs.change == pytest.approx(0.325, rel=1e-5)
 
 
@@ -286,7 +288,7 @@ def test_batch_norm_behind_the_last_layer():
     fold = Fold(np.array([2.0]), np.array([0.5, 3.0]), np.zeros(2), np.array([2.0]))
     net = pp.Network([(np.eye(2), None), (W, b)], folds=[None, fold])
     X = np.array([[1.0, 2.0]])
-    found = pp.repair(net, (X, 1), margin=0.05)
+    found = pp.retrain.repair(net, (X, 1), margin=0.05)
     # reach of the folded ones: 1, 6 and 2; -0.75 + e (1 + 12 + 2) = 0.05
     assert found.change == pytest.approx(0.8 / 15.0, rel=1e-5)
     assert found.change == pytest.approx(net.distance(found.network), rel=1e-12)
@@ -297,7 +299,7 @@ def test_batch_norm_behind_the_last_layer():
     )
     no_bias = Fold(np.array([2.0]), np.array([0.5, 3.0]), np.zeros(2), np.array([0.0]))
     still = pp.Network([(np.eye(2), None), (W, b)], folds=[None, no_bias])
-    fixed = pp.repair(still, (X, 1), margin=0.05)
+    fixed = pp.retrain.repair(still, (X, 1), margin=0.05)
     assert fixed.network.layers[-1].b == b
     assert fixed.change == pytest.approx(0.8 / 13.0, rel=1e-5)
 
@@ -305,7 +307,7 @@ def test_batch_norm_behind_the_last_layer():
 def test_batch_norm_with_a_shift_is_said_to_be_folded():
     fold = Fold(np.ones(1), np.array([0.5, 3.0]), np.array([1.0, 0.0]), np.ones(1))
     net = pp.Network([(np.eye(2), None), ([[1.0, -1.0]], [0.25])], folds=[None, fold])
-    found = pp.repair(net, ([[1.0, 2.0]], 1), margin=0.05)
+    found = pp.retrain.repair(net, ([[1.0, 2.0]], 1), margin=0.05)
     assert found.folded
     assert found.change == pytest.approx(0.8 / 4.0, rel=1e-5)
     assert "batch norm folded in" in str(found)
@@ -319,7 +321,7 @@ def test_float32():
         precision="float32",
     )
     X = X.astype(np.float32)
-    found = pp.repair(net, (X, targets))
+    found = pp.retrain.repair(net, (X, targets))
     assert found.mended
     last = found.network.layers[-1]
     assert (last.W.astype(np.float32) == last.W).all()
@@ -341,7 +343,7 @@ def test_margins_grow_with_the_mended_weights():
     """A large change rounds by more; the mended network keeps the margin that it needs itself."""
     net = pp.Network([([[1e-4, -1e-4]], [1e-4])], precision="float32")
     X = np.array([[1.0, 1.0], [1.0, 1.00001]])
-    found = pp.repair(net, (X, [1, 0]))
+    found = pp.retrain.repair(net, (X, [1, 0]))
     assert (pp.certify(found.network, X[:1], 0.0, 1).robust).all()
     assert (pp.certify(found.network, X[1:], 0.0, 0).robust).all()
 
@@ -349,19 +351,19 @@ def test_margins_grow_with_the_mended_weights():
 def test_accuracy():
     net = pp.Network([([[1.0]], [-2.0])])
     data = np.array([[0.0], [1.0], [1.5], [3.0]]), [0, 1, 0, 1]
-    found = pp.repair(net, ([[1.0]], 1), data=data)
+    found = pp.retrain.repair(net, ([[1.0]], 1), data=data)
     assert (found.accuracy_before, found.accuracy_after) == (0.75, 0.75)
     assert "Accuracy 0.7500 before" in str(found)
-    assert pp.repair(net, ([[1.0]], 1)).accuracy_after is None
+    assert pp.retrain.repair(net, ([[1.0]], 1)).accuracy_after is None
     with raises(InputError, name="data"):
-        pp.repair(net, ([[1.0]], 1), data=(data[0], [1]))
+        pp.retrain.repair(net, ([[1.0]], 1), data=(data[0], [1]))
 
 
 def test_of_changes_of_one_size_the_one_with_the_least_sum():
     """The second promise alone decides the size; nothing else need move that far."""
     net = pp.Network([([[1.0, 1.0, 1.0]], None)])
     X = np.array([[-1.0, 0.0, 0.0]])
-    found = pp.repair(net, (X, 1), margin=0.1)
+    found = pp.retrain.repair(net, (X, 1), margin=0.1)
     assert np.array_equal(found.network.layers[0].W[0, 1:], [1.0, 1.0])
 
 
@@ -380,7 +382,7 @@ def test_many_promises_take_few_rows(monkeypatch):
     monkeypatch.setattr(
         module._Cuts, "_add", lambda self, cuts: (added.append(len(cuts)), add(self, cuts))
     )
-    found = pp.repair(net, (X[clear], targets[clear]))
+    found = pp.retrain.repair(net, (X[clear], targets[clear]))
     assert (found.network.predict(X[clear]) == targets[clear]).all()
     assert len(found.mended) > 200
     assert sum(added) < 2_000
@@ -390,12 +392,12 @@ def test_many_promises_take_few_rows(monkeypatch):
 def test_a_solver_that_gives_up_is_no_answer(monkeypatch):
     monkeypatch.setattr(module.LinearProgram, "solve", lambda self: "failed")
     with pytest.raises(SolverError, match="gave up"):
-        pp.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0]], 0))
+        pp.retrain.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0]], 0))
 
 
 def test_margins_and_deltas_that_mean_nothing_are_rejected():
     net = pp.Network([([[1.0]], [0.0])])
     with raises(OptionError, name="margin", value=-0.5):
-        pp.repair(net, ([[1.0]], 1), margin=-0.5)
+        pp.retrain.repair(net, ([[1.0]], 1), margin=-0.5)
     with raises(OptionError, name="delta", match="stay_within"):
-        pp.repair(net, ([[1.0]], 1), delta=pp.Shifts.of(net, 0.1))
+        pp.retrain.repair(net, ([[1.0]], 1), delta=pp.Shifts.of(net, 0.1))

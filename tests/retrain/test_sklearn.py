@@ -58,7 +58,7 @@ def test_the_trained_copy_lies_in_the_box(hidden, classes, dtype):
     model = fitted(rows=X.astype(dtype), y=y, hidden=hidden, max_iter=20)
     before = network(model)
     shifts = pp.Shifts.of(before, 0.02)
-    later = pp.refit_within(model, NEW.astype(dtype), turned(y), shifts, epochs=4)
+    later = pp.retrain.refit_within(model, NEW.astype(dtype), turned(y), shifts, epochs=4)
     assert shifts.contains(network(later))
     assert before.distance(network(later)) > 0.015  # it was trained, up to the ends
     assert network(model) == before
@@ -100,7 +100,7 @@ def history(model, count):
 def test_boxes_of_every_kind(make, scaled):
     model = fitted(*[StandardScaler()] * scaled)
     shifts = make(model)
-    later = pp.refit_within(model, NEW, labels(2), shifts)
+    later = pp.retrain.refit_within(model, NEW, labels(2), shifts)
     assert shifts.contains(network(later))
     entered = shifts.nearest(network(model))
     assert entered.distance(network(later)) > 0.0
@@ -116,7 +116,7 @@ def test_a_pipeline_keeps_its_scaler_and_its_answers():
     answers = [e for e in explainer.explain(refused, target="yes") if e.found and e.certificate]
     assert len(answers) >= 10
     points = np.array([e.counterfactual for e in answers], dtype=float)
-    later = pp.refit_within(model, NEW, turned(y), shifts, epochs=30)
+    later = pp.retrain.refit_within(model, NEW, turned(y), shifts, epochs=30)
     assert (later.predict(points) == "yes").all()
     free = copy.deepcopy(model)
     for _ in range(60):
@@ -143,10 +143,10 @@ def test_a_pipeline_with_categories_and_a_box_of_whole_models(sparse):
     later = copy.deepcopy(model)
     later[-1].partial_fit(later[:-1].transform(frame), labels(2))
     shifts = pp.Shifts.hull([model, later])
-    found = pp.refit_within(model, frame, turned(labels(2)), shifts)
+    found = pp.retrain.refit_within(model, frame, turned(labels(2)), shifts)
     assert shifts.contains(pp.Model.of(found).network)
     assert pp.Model.of(model).network.distance(pp.Model.of(found).network) > 1e-4
-    inside = pp.refit_within(model, frame, labels(2), 0.01)
+    inside = pp.retrain.refit_within(model, frame, labels(2), 0.01)
     assert 0.009 < pp.Model.of(model).network.distance(pp.Model.of(inside).network) <= 0.01
 
 
@@ -156,7 +156,9 @@ def test_a_pipeline_that_hands_on_frames():
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        later = pp.refit_within(model, pd.DataFrame(NEW, columns=list("abc")), labels(2), 0.01)
+        later = pp.retrain.refit_within(
+            model, pd.DataFrame(NEW, columns=list("abc")), labels(2), 0.01
+        )
     assert pp.Shifts.of(pp.Model.of(model).network, 0.01).contains(pp.Model.of(later).network)
 
 
@@ -165,7 +167,7 @@ def test_the_best_model_of_a_search():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search.fit(X, labels(2))
-    later = pp.refit_within(search, NEW, labels(2), 0.01)
+    later = pp.retrain.refit_within(search, NEW, labels(2), 0.01)
     assert 0.005 < network(search).distance(network(later)) <= 0.01
 
 
@@ -176,7 +178,9 @@ def test_the_same_random_state_gives_the_same_model(settings):
     found = []
     for seed in (0, 0, 1):
         np.random.seed(np.random.default_rng().integers(2**31))  # noqa: NPY002
-        found.append(network(pp.refit_within(model, NEW, labels(2), 0.05, random_state=seed)))
+        found.append(
+            network(pp.retrain.refit_within(model, NEW, labels(2), 0.05, random_state=seed))
+        )
     assert found[0] == found[1]
     assert found[0] != found[2]
 
@@ -196,12 +200,12 @@ def test_one_step_for_each_mini_batch_and_a_projection_behind_each(monkeypatch):
     monkeypatch.setattr(MLPClassifier, "partial_fit", spying)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        later = pp.refit_within(model, NEW, labels(2), shifts, epochs=2)
+        later = pp.retrain.refit_within(model, NEW, labels(2), shifts, epochs=2)
     assert sizes == [*[32] * 9, 12] * 2
     assert all(inside)
     assert later.get_params() == model.get_params()
     sizes.clear()
-    pp.refit_within(model, NEW, labels(2), shifts, epochs=1, batch_size=250)
+    pp.retrain.refit_within(model, NEW, labels(2), shifts, epochs=1, batch_size=250)
     assert sizes == [250, 50]
 
 
@@ -210,10 +214,10 @@ def test_settings_are_those_of_the_model():
     model = fitted()
     before = network(model)
     slow = copy.deepcopy(model).set_params(learning_rate_init=1e-7)
-    assert before.distance(network(pp.refit_within(slow, NEW, labels(2), 0.1))) < 1e-5
-    assert before.distance(network(pp.refit_within(model, NEW, labels(2), 0.1))) > 1e-3
+    assert before.distance(network(pp.retrain.refit_within(slow, NEW, labels(2), 0.1))) < 1e-5
+    assert before.distance(network(pp.retrain.refit_within(model, NEW, labels(2), 0.1))) > 1e-3
     warm = copy.deepcopy(model).set_params(warm_start=True, shuffle=False)
-    later = pp.refit_within(warm, NEW[:3], labels(2)[:1].repeat(3), 0.1)
+    later = pp.retrain.refit_within(warm, NEW[:3], labels(2)[:1].repeat(3), 0.1)
     assert later.warm_start
     assert not later.shuffle
 
@@ -221,37 +225,39 @@ def test_settings_are_those_of_the_model():
 def test_what_cannot_be_trained_is_refused_and_the_advice_works():
     y = labels(2)
     with raises(ModelNotSupportedError, name="solver", value="lbfgs", match="adam"):
-        pp.refit_within(fitted(solver="lbfgs"), NEW, y, 0.1)
-    pp.refit_within(fitted(solver="lbfgs").set_params(solver="adam"), NEW, y, 0.1, epochs=1)
+        pp.retrain.refit_within(fitted(solver="lbfgs"), NEW, y, 0.1)
+    pp.retrain.refit_within(fitted(solver="lbfgs").set_params(solver="adam"), NEW, y, 0.1, epochs=1)
     with raises(ModelNotSupportedError, name="early_stopping", value=True, match="set_params"):
-        pp.refit_within(fitted(early_stopping=True), NEW, y, 0.1)
+        pp.retrain.refit_within(fitted(early_stopping=True), NEW, y, 0.1)
     stopping = fitted(early_stopping=True).set_params(early_stopping=False)
-    pp.refit_within(stopping, NEW, y, 0.1, epochs=1)
+    pp.retrain.refit_within(stopping, NEW, y, 0.1, epochs=1)
     with raises(ModelNotSupportedError, name=None, match="MLPClassifier"):
-        pp.refit_within(LogisticRegression().fit(X, y), NEW, y, 0.1)
+        pp.retrain.refit_within(LogisticRegression().fit(X, y), NEW, y, 0.1)
     with raises(InputError, name="y", match="new"):
-        pp.refit_within(fitted(), NEW, np.where(y == "no", "new", y), 0.1)
+        pp.retrain.refit_within(fitted(), NEW, np.where(y == "no", "new", y), 0.1)
     with raises(InputError, name="y", match="shape"):
-        pp.refit_within(fitted(), NEW, y[:-1], 0.1)
+        pp.retrain.refit_within(fitted(), NEW, y[:-1], 0.1)
     with raises(OptionError, name="epochs", value=0):
-        pp.refit_within(fitted(), NEW, y, 0.1, epochs=0)
+        pp.retrain.refit_within(fitted(), NEW, y, 0.1, epochs=0)
     with raises(OptionError, name="batch_size", value=1.5):
-        pp.refit_within(fitted(), NEW, y, 0.1, batch_size=1.5)
+        pp.retrain.refit_within(fitted(), NEW, y, 0.1, batch_size=1.5)
     with raises(OptionError, name="random_state"):
-        pp.refit_within(fitted(), NEW, y, 0.1, random_state=None)
+        pp.retrain.refit_within(fitted(), NEW, y, 0.1, random_state=None)
 
 
 def test_a_box_of_another_model_is_refused():
     model = fitted(StandardScaler())
     with raises(DeltaError, name=None, match="architecture"):
-        pp.refit_within(model, NEW, labels(2), pp.Shifts.of(network(fitted(hidden=(6,))), 0.1))
+        pp.retrain.refit_within(
+            model, NEW, labels(2), pp.Shifts.of(network(fitted(hidden=(6,))), 0.1)
+        )
     refitted = fitted(StandardScaler(), rows=NEW)
     with pytest.raises(DeltaError):
-        pp.refit_within(refitted, NEW, labels(2), pp.Shifts.of(network(model), 0.1))
+        pp.retrain.refit_within(refitted, NEW, labels(2), pp.Shifts.of(network(model), 0.1))
     hull = pp.Shifts.hull([model, *history(model, 2)])
     with raises(DeltaError, name="delta", match="another way"):
-        pp.refit_within(refitted, NEW, labels(2), hull)
+        pp.retrain.refit_within(refitted, NEW, labels(2), hull)
     bare = pp.Shifts.hull([network(model[-1]), network(history(model, 1)[0][-1])])
     with raises(DeltaError, name="delta", match="encoded_as"):
-        pp.refit_within(model, NEW, labels(2), bare)
-    pp.refit_within(model, NEW, labels(2), bare.encoded_as(model), epochs=1)
+        pp.retrain.refit_within(model, NEW, labels(2), bare)
+    pp.retrain.refit_within(model, NEW, labels(2), bare.encoded_as(model), epochs=1)

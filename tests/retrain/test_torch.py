@@ -96,7 +96,7 @@ def moved(before, after):
 def trained_within(module, shifts):
     """Train a module inside a box; return the network with which training began."""
     optimizer = adam(module)
-    with pp.stay_within(module, shifts, optimizer):
+    with pp.retrain.stay_within(module, shifts, optimizer):
         start = network(module)
         steps(module, optimizer, *data(module))
     assert shifts.contains(network(module))
@@ -172,7 +172,7 @@ def test_projection_gives_the_outermost_floats_inside_by_exact_fractions(dtype):
     module = build((4,), dtype=dtype)
     centre = {name: p.detach().clone() for name, p in module.named_parameters()}
     delta = 0.03  # no float32 number
-    project = pp.stay_within(module, delta)
+    project = pp.retrain.stay_within(module, delta)
     for sign in (1.0, -1.0):
         with torch.no_grad():
             for p in module.parameters():
@@ -213,7 +213,7 @@ def test_far_from_the_box_batch_norm_and_no_bias_are_still_projected():
     for seed in range(5):
         module = with_norms(bias=False, seed=seed)
         shifts = pp.Shifts.of(network(module), 0.01)
-        project = pp.stay_within(module, shifts)
+        project = pp.retrain.stay_within(module, shifts)
         generator = torch.Generator().manual_seed(seed)
         for _ in range(5):
             with torch.no_grad():
@@ -232,14 +232,14 @@ def test_a_batch_norm_that_is_trained_is_refused_and_the_advice_works():
     for norm in norms(trained):
         norm.requires_grad_(True)
     with raises(ModelNotSupportedError, name="0", match="eval"):
-        pp.stay_within(trained, box)
+        pp.retrain.stay_within(trained, box)
     for norm in norms(trained):
         norm.eval()
     with raises(ModelNotSupportedError, name="0", match="requires_grad_"):
-        pp.stay_within(trained, box)
+        pp.retrain.stay_within(trained, box)
     freeze(trained)
     optimizer = adam(trained)
-    within = pp.stay_within(trained, box, optimizer)
+    within = pp.retrain.stay_within(trained, box, optimizer)
     steps(trained, optimizer, X, y, 3)
     trained.train()
     with raises(ModelNotSupportedError, name="0", match="training mode"):
@@ -256,7 +256,7 @@ def test_a_box_behind_other_batch_norms_is_refused():
     for mine, theirs in zip(norms(module)[:1], norms(other)[:1], strict=True):
         theirs.load_state_dict(mine.state_dict())
     with raises(DeltaError, name=None, match="batch norm"):
-        pp.stay_within(module, pp.Shifts.of(network(other), 0.01))
+        pp.retrain.stay_within(module, pp.Shifts.of(network(other), 0.01))
 
 
 class Shared(nn.Module):
@@ -296,7 +296,7 @@ def test_a_shared_parameter_lies_in_all_of_its_intervals(make):
         (layer.W + 0.5 * (n == i), layer.b) for n, layer in enumerate(net.layers)
     )
     with raises(DeltaError, name="inner.weight" if make is Shared else "0.weight"):
-        pp.stay_within(module, pp.Shifts.of(apart, 0.01))
+        pp.retrain.stay_within(module, pp.Shifts.of(apart, 0.01))
 
 
 class Chosen(nn.Module):
@@ -314,7 +314,7 @@ def test_outputs_that_are_not_used_are_left_alone():
     torch.manual_seed(0)
     module = Chosen()
     shifts = pp.Shifts.of(network(module), [(0.01, 0.02), (0.03, 0.005)])
-    project = pp.stay_within(module, shifts)
+    project = pp.retrain.stay_within(module, shifts)
     with torch.no_grad():
         for p in module.parameters():
             p.add_(1.0)
@@ -352,7 +352,7 @@ def test_modules_with_a_forward_of_their_own(branches):
 def test_a_number_is_around_the_module_as_it_is():
     module = build((4,))
     start, optimizer = network(module), adam(module)
-    within = pp.stay_within(module, 0.01, optimizer)
+    within = pp.retrain.stay_within(module, 0.01, optimizer)
     steps(module, optimizer, *data(module))
     within.check()
     assert within.shifts == pp.Shifts.of(start, 0.01)
@@ -362,7 +362,7 @@ def test_a_number_is_around_the_module_as_it_is():
 def test_without_an_optimizer_it_is_called_after_each_step():
     module = build((4,))
     shifts = pp.Shifts.of(network(module), 0.01)
-    project, optimizer = pp.stay_within(module, shifts), adam(module)
+    project, optimizer = pp.retrain.stay_within(module, shifts), adam(module)
     steps(module, optimizer, *data(module), after=project)
     project.check()
     assert shifts.contains(network(module))
@@ -377,7 +377,7 @@ def test_a_module_that_is_changed_by_hand_is_noticed_at_the_end():
     module = build((4,))
     with (
         raises(DeltaError, match="left"),
-        pp.stay_within(module, 0.01, adam(module)),
+        pp.retrain.stay_within(module, 0.01, adam(module)),
         torch.no_grad(),
     ):
         module[0].weight.add_(1.0)
@@ -388,7 +388,7 @@ def test_an_error_inside_is_not_hidden_and_the_hook_is_taken_off():
     optimizer = adam(module)
 
     def broken_training():
-        with pp.stay_within(module, 0.001, optimizer):
+        with pp.retrain.stay_within(module, 0.001, optimizer):
             module[0].weight.data.add_(1.0)  # out of the box
             raise KeyError
 
@@ -405,17 +405,17 @@ def test_a_box_without_a_number_of_the_modules_precision_is_refused_and_the_advi
     third = net.with_layers((layer.W / 3.0, layer.bias / 3.0) for layer in net.layers)
     narrow = pp.Shifts.of(third, 1e-12)
     with raises(DeltaError, name="0.weight", match="float32"):
-        pp.stay_within(module, narrow)
+        pp.retrain.stay_within(module, narrow)
     double = module.double()
-    pp.stay_within(double, narrow)()
+    pp.retrain.stay_within(double, narrow)()
     assert narrow.contains(network(double))
 
 
 def test_half_precision_is_refused_and_the_advice_works():
     module = build((4,)).half()
     with raises(ModelNotSupportedError, match="float16"):
-        pp.stay_within(module, 0.1)
-    project = pp.stay_within(module.float(), 0.1)
+        pp.retrain.stay_within(module, 0.1)
+    project = pp.retrain.stay_within(module.float(), 0.1)
     project()
     module.half()
     with raises(DeltaError, name="0.weight", match="half precision"):
@@ -427,7 +427,7 @@ def test_half_precision_is_refused_and_the_advice_works():
 def test_a_module_that_changes_its_precision_on_the_way():
     module = build((4,), dtype=torch.float64)
     shifts = pp.Shifts.of(network(module), 0.03)
-    project = pp.stay_within(module, shifts)
+    project = pp.retrain.stay_within(module, shifts)
     project()
     module.float()
     with torch.no_grad():
@@ -441,15 +441,15 @@ def test_a_module_that_changes_its_precision_on_the_way():
 def test_what_does_not_fit_is_said():
     module = build((4,))
     with raises(DeltaError, name=None, match="architecture"):
-        pp.stay_within(module, pp.Shifts.of(network(build((5,))), 0.1))
+        pp.retrain.stay_within(module, pp.Shifts.of(network(build((5,))), 0.1))
     with raises(DeltaError, name="delta"):
-        pp.stay_within(module, -0.1)
+        pp.retrain.stay_within(module, -0.1)
     with raises(OptionError, name="optimizer"):
-        pp.stay_within(module, 0.1, adam(build((4,))))
+        pp.retrain.stay_within(module, 0.1, adam(build((4,))))
     with raises(OptionError, name="optimizer", value="adam"):
-        pp.stay_within(module, 0.1, "adam")
+        pp.retrain.stay_within(module, 0.1, "adam")
     with raises(OptionError, name="module", match="refit_within"):
-        pp.stay_within(network(module), 0.1)
+        pp.retrain.stay_within(network(module), 0.1)
 
 
 class Categories(nn.Module):
@@ -470,12 +470,12 @@ def test_categories_are_frozen_and_the_box_is_of_the_whole_model():
     model = pp.Model.of(module)
     shifts = pp.Shifts.of(model.network, 0.02)
     with raises(ModelNotSupportedError, name="kinds.weight", match="get_submodule"):
-        pp.stay_within(module, shifts)
+        pp.retrain.stay_within(module, shifts)
     module.get_submodule("kinds").requires_grad_(False)
     rng = np.random.default_rng(0)
     X = torch.tensor(np.c_[rng.integers(0, 4, 90), rng.normal(size=(90, 2))], dtype=torch.float32)
     optimizer = adam(module)
-    with pp.stay_within(module, shifts, optimizer):
+    with pp.retrain.stay_within(module, shifts, optimizer):
         steps(module, optimizer, X, (X[:, 1] > 0).long())
     later = pp.Model.of(module)
     assert shifts.contains(later.network)
@@ -502,18 +502,18 @@ def test_a_box_of_whole_models_is_of_those_that_scale_alike():
     hull = pp.Shifts.hull([module, later])
     assert hull.encoding
     optimizer = adam(module)
-    with pp.stay_within(module, hull, optimizer):
+    with pp.retrain.stay_within(module, hull, optimizer):
         start = network(module)
         steps(module, optimizer, *data(module))
     assert hull.contains(pp.Model.of(module).network)
     assert moved(start, network(module)) > 1e-3
     bare = pp.Shifts.of(network(module), 0.01)  # behind the scaler, which it knows
-    with pp.stay_within(module, bare):
+    with pp.retrain.stay_within(module, bare):
         pass
     other = Scaled([0.0, 2.0, 3.0])
     for box in (hull, bare):
         with pytest.raises(DeltaError):
-            pp.stay_within(other, box)
+            pp.retrain.stay_within(other, box)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -541,7 +541,7 @@ def test_answers_that_were_proved_are_accepted_by_the_trained_module(outputs):
     steps(free, adam(free), X, 1 - y, 150)
     assert not accepted(free).all()
     optimizer = adam(module)
-    with pp.stay_within(module, shifts, optimizer):
+    with pp.retrain.stay_within(module, shifts, optimizer):
         steps(module, optimizer, X, 1 - y, 150)
     assert accepted(module).all()
     assert shifts.contains(network(module))

@@ -197,10 +197,12 @@ def check_table(schema, result):
 
 def rules():
     return [
-        pp.Linear({"age": 1.0, "income": -10.0}, lower=-60.0, name="not too rich for the age"),
-        pp.IfThen({"job": "smith"}, [Change("age", at_least=2)]),
-        pp.IfThen({"town": "west"}, [Value("income", at_most=6.0)], becomes=False),
-        pp.IfThen({"member": "yes"}, [Is("job", ["cook", "smith"])]),
+        pp.schema.Linear(
+            {"age": 1.0, "income": -10.0}, lower=-60.0, name="not too rich for the age"
+        ),
+        pp.schema.IfThen({"job": "smith"}, [Change("age", at_least=2)]),
+        pp.schema.IfThen({"town": "west"}, [Value("income", at_most=6.0)], becomes=False),
+        pp.schema.IfThen({"member": "yes"}, [Is("job", ["cook", "smith"])]),
     ]
 
 

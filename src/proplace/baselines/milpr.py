@@ -63,7 +63,8 @@ class MilpR(RobustBaseline):
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import MilpR, Network
+    >>> from proplace import Network
+    >>> from proplace.baselines import MilpR
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     >>> method = MilpR(net, 0.01).fit(np.array([[0.0, 0.0], [1.0, 1.0]]))
     >>> result = method.explain([[0.2, 0.3]])

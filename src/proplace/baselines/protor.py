@@ -66,7 +66,8 @@ class ProtoR(RobustBaseline):
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, ProtoR
+    >>> from proplace import Network
+    >>> from proplace.baselines import ProtoR
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.0])])
     >>> train = np.random.default_rng(0).random((200, 2))
     >>> result = ProtoR(net, 0.02).fit(train).explain([[0.2, 0.3]])

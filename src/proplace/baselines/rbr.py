@@ -120,7 +120,8 @@ class Rbr(Baseline):
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, Rbr
+    >>> from proplace import Network
+    >>> from proplace.baselines import Rbr
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     >>> train = np.random.default_rng(0).random((200, 2))
     >>> result = Rbr(net).fit(train).explain([[0.2, 0.3]])

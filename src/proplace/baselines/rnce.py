@@ -40,7 +40,8 @@ class Rnce(RobustBaseline):
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, Rnce
+    >>> from proplace import Network
+    >>> from proplace.baselines import Rnce
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     >>> train = np.array([[0.2, 0.1], [0.6, 0.5], [0.9, 0.8], [1.0, 0.6]])
     >>> Rnce(net, 0.05).fit(train).explain([[0.2, 0.3]]).encoded_counterfactuals

@@ -53,7 +53,8 @@ class Roar(Baseline):
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, Roar
+    >>> from proplace import Network
+    >>> from proplace.baselines import Roar
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.0])])
     >>> train = np.random.default_rng(0).random((200, 2))
     >>> result = Roar(net).fit(train).explain([[0.2, 0.3]])

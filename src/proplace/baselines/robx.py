@@ -47,7 +47,8 @@ class RobX(Baseline):
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, RobX
+    >>> from proplace import Network
+    >>> from proplace.baselines import RobX
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[9.0, 9.0]], [-9.0])])
     >>> train = np.random.default_rng(0).random((200, 2))
     >>> method = RobX(net, tau=0.6).fit(train)

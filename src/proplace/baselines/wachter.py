@@ -43,7 +43,8 @@ class Wachter(Baseline):
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, Wachter
+    >>> from proplace import Network
+    >>> from proplace.baselines import Wachter
     >>> net = Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     >>> method = Wachter(net).fit(np.array([[0.0, 0.0], [1.0, 1.0]]))
     >>> result = method.explain([[0.2, 0.3]])

@@ -131,7 +131,7 @@ class Certificate(Document):
     def _read(cls, facts: dict[str, Any]) -> Certificate:
         if facts.get("format") == checker.FORMAT_BUNDLE:
             raise checker.Rejected(
-                "it is a bundle of several; read it with pp.CertificateBundle.load"
+                "it is a bundle of several; read it with pp.certification.CertificateBundle.load"
             )
         if facts.get("verdict") not in ("robust", "not robust"):
             raise checker.Rejected("no known verdict")
@@ -434,7 +434,8 @@ class CertificateBundle(Document):
 
     Examples
     --------
-    >>> from proplace import CertificateBundle, Network, Shifts, certify
+    >>> from proplace import Network, Shifts, certify
+    >>> from proplace.certification import CertificateBundle
     >>> sets = []
     >>> for w in (1.0, 1.5):
     ...     net = Network([([[w, -1.0]], [0.0])])

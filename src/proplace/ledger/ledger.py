@@ -373,7 +373,7 @@ class Ledger:
             yield from open_groups(connection, _day(as_of, None))
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
-        """All open promises as a model encodes them: for :func:`proplace.repair`.
+        """All open promises as a model encodes them: for :func:`proplace.retrain.repair`.
 
         Answers of models that encode their tables in another way are encoded anew.
         """

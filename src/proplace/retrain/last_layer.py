@@ -181,7 +181,7 @@ def repair(
     --------
     >>> import proplace as pp
     >>> new = pp.Network([([[1.0, -1.0]], [0.0])])
-    >>> mended = pp.repair(new, ([[1.0, 2.0], [3.0, 1.0]], 1), margin=0.2)
+    >>> mended = pp.retrain.repair(new, ([[1.0, 2.0], [3.0, 1.0]], 1), margin=0.2)
     >>> round(mended.change, 6), round(mended.bound, 6), mended.mended
     (0.3, 0.3, ('0',))
     >>> mended.network.margin([[1.0, 2.0], [3.0, 1.0]]).round(6)

@@ -47,7 +47,7 @@ class Promised:
     --------
     >>> import proplace as pp
     >>> model = pp.Model.of(pp.Network([([[1.0, -1.0]], [0.0])]))
-    >>> pp.Promised.of(model, ([[2.0, 1.0], [0.0, 1.0]], [1, 0]))
+    >>> pp.retrain.Promised.of(model, ([[2.0, 1.0], [0.0, 1.0]], [1, 0]))
     Promised(2 promises)
     """
 

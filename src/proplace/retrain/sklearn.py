@@ -65,7 +65,8 @@ def refit_within(
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, Shifts, refit_within
+    >>> from proplace import Network, Shifts
+    >>> from proplace.retrain import refit_within
     >>> from sklearn.neural_network import MLPClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 3))
