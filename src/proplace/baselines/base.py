@@ -96,10 +96,7 @@ class Baseline(Explainer):
         """Fit the distance and the ranges of the columns."""
         self.guarantee_ = Guarantee((Member(self.net_, Shifts.of(self.net_, 0.0)),))
         self.prover_ = None
-        units = (
-            self.model_.units(rows) if self.model_.has_preprocessing else np.ones(self.net_.inputs)
-        )
-        self.units_ = 1.0 / (self.net_.inputs * units)
+        self.units_ = 1.0 / (self.net_.inputs * self._column_units)
         self.distance_ = L1(self.units_)
         self._span = rows.min(axis=0), rows.max(axis=0)
         self._free = unrestricted(self.schema_)

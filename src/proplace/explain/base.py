@@ -32,6 +32,7 @@ from proplace.explain.parameters import NotFittedError, Parameters
 from proplace.explain.prove import Clock, Prover
 from proplace.explain.provenance import Provenance, Training
 from proplace.explain.results import Setting
+from proplace.explain.weights import column_units
 from proplace.loaders.model import Model
 from proplace.region.typical import Typical
 from proplace.schema.asked import readable, restricted
@@ -104,6 +105,7 @@ class Explainer(Parameters, ABC):
     fit_seconds_: float
     prepare_seconds_: float
 
+    _column_units: Array
     _distinct: tuple[Array, Positions]
     _typical: dict[int, tuple[Typical, Positions] | None]
     _block = 1  # rows that are searched together
@@ -161,11 +163,13 @@ class Explainer(Parameters, ABC):
             first = first_appearances(self.rows_)
             self._distinct, self._typical = (self.rows_[first], positions[first]), {}
             advance(1)
+            table = not are_encoded(self.model_, X)
+            self._column_units = column_units(self.model_, rows, table=table)
             self.learn(rows)
             advance(1)
             for other in self.others_:
-                table = self.schema_.decode(rows) if are_encoded(self.model_, X) else X
-                check_agreement(other.model, table, what=f"{other.name}, training")
+                known = X if table else self.schema_.decode(rows)
+                check_agreement(other.model, known, what=f"{other.name}, training")
             advance(1)
         self._ready: tuple[int, Mapping[str, tuple[float, float]]] | None = None
         self._fitted = True
@@ -337,12 +341,14 @@ class Explainer(Parameters, ABC):
 
         Nothing is done again if the last call was about the same.
         """
-        start, key = time.monotonic(), (request.target, request.misses)
+        key = request.target, request.misses
+        if self._ready == key:
+            return self.asked(request)
+        start = time.monotonic()
         asked = self.asked(request)
-        if self._ready != key:
-            asked.prepare(request.target, progress=progress)
-            self.accepted_people(request.target)
-            self._ready, self.prepare_seconds_ = key, time.monotonic() - start
+        asked.prepare(request.target, progress=progress)
+        self.accepted_people(request.target)
+        self._ready, self.prepare_seconds_ = key, time.monotonic() - start
         return asked
 
     def accepted_people(self, target: int) -> Typical | None:

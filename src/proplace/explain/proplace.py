@@ -123,8 +123,9 @@ class Proplace(Explainer):
         table then. Such a model keeps its encoding: the schema adds ranges, steps, directions, labels
         and rules.
     weights
-        Weights in the distance, the mean absolute difference of encoded columns (a number that the
-        model scales itself counts in units of its range in the training rows). Factors by feature
+        Weights in the distance, the mean absolute difference over columns. The unit of a number is the
+        range that the schema declares; else its range in the training data, if these are a table or
+        the model scales the column; else one encoded unit. Factors by feature
         name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a feature have
         its weight. Or ``"mad"``: each column counts in units of its median absolute deviation over
         the training rows.
@@ -231,7 +232,7 @@ class Proplace(Explainer):
         self._provers: dict[_Misses, Prover] = {}
         self.prover_ = self._prover(self.tolerance_)
         self.guarantee_ = Guarantee(tuple(judge.models for judge in self.prover_.judges))
-        units = model.units(rows) if model.has_preprocessing else None
+        units = self._column_units
         self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
         plain = self.weights if self.weights == "mad" else None
         self.units_ = column_weights(self.schema_, plain, rows, units)

@@ -386,19 +386,6 @@ class Model:
 
     # -- what the searches need ----------------------------------------------------------------
 
-    def units(self, rows: Array) -> Array:
-        """How much of each encoded column counts as one in a distance.
-
-        A number that the model scales in its own way counts in units of its range in the training
-        rows, so that distances do not depend on the model's scaler; anything else as it is encoded.
-        """
-        units = np.ones(self.network.inputs)
-        if self.has_preprocessing:
-            numbers = [column.kind != "binary" for column in self.schema.columns]
-            spread = np.ptp(rows, axis=0)
-            units = np.where(numbers & (spread > 0.0), spread, units)
-        return units
-
     def margins(
         self,
         shifts: Shifts,
