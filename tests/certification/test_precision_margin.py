@@ -216,7 +216,7 @@ def test_the_explainer_asks_for_it():
     net = random_net(rng, (4, 10, 10, 1), (0.5,) * 3)
     train = rng.normal(size=(200, 4))
     explainer = pp.Proplace(net, 0.005, k=10).fit(train)
-    assert explainer.prover_.judges[0].margin == "float32"
+    assert explainer.guarantee_.current.deployment is not None
     result = explainer.explain(train[net.predict(train) == 0][:4])
     found = [answer for answer in result if answer.found]
     assert found

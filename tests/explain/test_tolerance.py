@@ -10,6 +10,7 @@ import pytest
 
 import proplace as pp
 from oracles import joint_attack
+from proplace.certification import prove
 from proplace.core.errors import OptionError
 from proplace.explain.words import summary_line
 from support.errors import raises
@@ -91,13 +92,13 @@ def test_margins_and_robust_rows_are_kept_for_each_tolerance(pipeline):
     explainer = pp.Proplace(model, 0.01).fit(table)
     wide = {"income": (2, 0)}
     first = [explainer.explain(refused, tolerance=t) for t in (None, wide)]
-    assert len(explainer._robust) == len(explainer._provers) == 2
-    rows, provers = dict(explainer._robust), dict(explainer._provers)
+    assert len(explainer._robust) == len(explainer._guarantees) == 2
+    rows, guarantees = dict(explainer._robust), dict(explainer._guarantees)
     again = [explainer.explain(refused, tolerance=t) for t in (None, wide)]
     assert {key: id(one) for key, one in explainer._robust.items()} == {
         key: id(one) for key, one in rows.items()
     }
-    assert explainer._provers == provers
+    assert explainer._guarantees == guarantees
     for one, two in zip(first, again, strict=True):
         np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
     assert (first[0].encoded_counterfactuals != first[1].encoded_counterfactuals).any()
@@ -149,8 +150,9 @@ def test_the_proof_is_asked_for_the_whole_box(pipeline):
     """A point that is robust only where it is met exactly has no proof."""
     explainer, plain = explained(pipeline, tolerance=None, people=4)
     wide = explainer.asked(explainer.request(tolerance=TOLERANCE))
-    assert all(explainer.prover_.judge(e.encoded_counterfactual, 1).robust for e in plain)
-    assert not any(wide.prover_.judge(e.encoded_counterfactual, 1).robust for e in plain)
+    rows = plain.encoded_counterfactuals
+    assert prove(explainer.guarantee_, rows, 1).robust.all()
+    assert not prove(wide.guarantee_, rows, 1).robust.any()
 
 
 def test_the_schema_may_say_it(pipeline):

@@ -150,7 +150,7 @@ def test_required_model_has_cutoff_of_current_one_unless_it_states_its_own():
     bare = pp.Proplace(pp.Model.of(net), 0.01, cutoff=0.8, required_models=[net]).fit(
         np.zeros((3, 3))
     )
-    assert bare.others_[0].model.network == bare.net_
+    assert next(iter(bare.required_models_.values())).network == bare.net_
 
 
 def test_calibration_reads_retrained_models_with_the_cutoff():

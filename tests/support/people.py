@@ -164,16 +164,16 @@ def check_promise(explainer, schema, answer, *, attacks=True, gap=0.0):
     else:
         assert answer.in_region
     args = explainer.net_, point, explainer.shifts_, answer.target
-    report = pp.certify(*args, margin=explainer.prover_.judges[0].margin)
+    report = pp.certify(*args, margin=explainer.guarantee_.current.margin)
     assert report.robust[0]
     exact = pp.certify(*args, exact_margin=True)
-    assert explainer.prover_.judges[0].margin <= answer.margin <= exact.upper[0] + 1e-9
+    assert explainer.guarantee_.current.margin <= answer.margin <= exact.upper[0] + 1e-9
     between = float(explainer.distance_.between(x, point))
     assert answer.distance == pytest.approx(between, abs=1e-12)
     check_bound(answer, gap)
     facts = answer.certificate.facts
     assert (facts["verdict"], facts["input"]) == ("robust", point.tolist())
-    assert facts["margin"] == explainer.prover_.judges[0].margin
+    assert facts["margin"] == explainer.guarantee_.current.margin
     assert answer.certificate.check(explainer.net_, explainer.shifts_).accepted
     if attacks:
         delta = explainer.shifts_
@@ -181,7 +181,7 @@ def check_promise(explainer, schema, answer, *, attacks=True, gap=0.0):
         least = sampled_margins(explainer.net_, point, delta, answer.target, rng, 100).min()
         T = rng.uniform(-1.0, 1.0, (8, size_of(explainer.net_)))
         least = min(least, attack(explainer.net_, point, delta, answer.target, T, steps=8))
-        assert least >= explainer.prover_.judges[0].margin - 1e-9
+        assert least >= explainer.guarantee_.current.margin - 1e-9
 
 
 def check_table(schema, result):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from proplace.certification import prove
 from proplace.core.distances import L1
 from proplace.core.errors import OptionError
 from proplace.core.guarantee import Guarantee, Member
@@ -24,7 +25,6 @@ from proplace.core.request import Request
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.findings import Finding
-from proplace.explain.prove import Judge, Prover
 from proplace.loaders.coordinates import shifts_for
 from proplace.region.neighbours import unrestricted
 from proplace.schema.features import Continuous
@@ -65,6 +65,8 @@ class Baseline(Explainer):
         Processes (joblib); the answers are the same for any number.
     """
 
+    certifies = False
+
     _block = 64
 
     def __init__(
@@ -95,7 +97,6 @@ class Baseline(Explainer):
     def learn(self, rows: Array) -> None:
         """Fit the distance and the ranges of the columns."""
         self.guarantee_ = Guarantee((Member(self.net_, Shifts.of(self.net_, 0.0)),))
-        self.prover_ = None
         self.units_ = 1.0 / (self.net_.inputs * self._column_units)
         self.distance_ = L1(self.units_)
         self._span = rows.min(axis=0), rows.max(axis=0)
@@ -140,11 +141,11 @@ class Baseline(Explainer):
             return Finding("not_found", reason)
         status: Status = "valid"
         margin, certificate = float(self.net_.margin(point, target)[0]), None
-        if self.prover_ is not None:
-            judged = self.prover_.judge(point, target)
-            margin = judged.margin
-            if judged.robust:
-                status, certificate = "feasible", judged.proof
+        if self.certifies:
+            found = prove(self.guarantee_, point[None], target)
+            margin = float(found.lower[0])
+            if found.robust[0]:
+                status, certificate = "feasible", found.proof(0)
         said = (
             "not certified robust" if status == "valid" else "certified robust, not proved nearest"
         )
@@ -211,6 +212,8 @@ class RobustBaseline(Baseline):
         As for every :class:`Baseline`.
     """
 
+    certifies = True
+
     def __init__(
         self,
         model: object,
@@ -226,6 +229,5 @@ class RobustBaseline(Baseline):
     def learn(self, rows: Array) -> None:
         """Fit what every baseline fits, and Delta."""
         super().learn(rows)
-        member = Member(self.net_, shifts_for(self.model_, self.delta))
+        member = self.model_.member(shifts_for(self.model_, self.delta))
         self.guarantee_ = Guarantee((member,))
-        self.prover_ = Prover(self.schema_, (Judge(member, self.model_, None),))

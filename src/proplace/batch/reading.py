@@ -23,14 +23,13 @@ from proplace.certification import digest as network_digest
 from proplace.certification import read_proof
 from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
-from proplace.core.guarantee import Guarantee, Member
+from proplace.core.guarantee import CURRENT_MODEL, Guarantee, Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.transforms import folds_digest
 from proplace.explain.findings import ANSWERED, Status
 from proplace.explain.result_tables import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
-from proplace.explain.several import IN_USE
 from proplace.schema import Continuous
 from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.files import literal, open_table, plain, unliteral
@@ -399,14 +398,14 @@ def _guarantee(path: Path, delta: Any, about: About) -> Guarantee:
     network, shifts = names_of(1)
     net = _network(path / network, made.network_digest, about.folds)
     box = _shifts(path / shifts, net, delta, made.delta_about)
-    outside = any(other.name == IN_USE for other in made.also)
+    outside = any(other.name == CURRENT_MODEL for other in made.also)
     try:
         tolerance = encoded_tolerance(about.schema, made.request.misses)
     except KeyError as error:
         raise ResultsError(
             f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME
         ) from None
-    members = [Member(net, box, f"the box of {IN_USE}" if outside else IN_USE)]
+    members = [Member(net, box, f"the box of {CURRENT_MODEL}" if outside else CURRENT_MODEL)]
     for number, other in enumerate(made.also, start=2):
         network, shifts = names_of(number)
         own = net

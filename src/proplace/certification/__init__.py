@@ -21,6 +21,7 @@ from proplace.certification.certificate import (
 from proplace.certification.checker import Verdict
 from proplace.certification.engine import FULL, Budget
 from proplace.certification.fixed import STRICT, Choice, Refusal, Space
+from proplace.certification.guarantee import GuaranteeResult, prove, time_left, together
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.proofs import Certificates, Evidence
 from proplace.certification.robustness import (
@@ -35,6 +36,8 @@ from proplace.certification.roundoff import (
     DOUBLE,
     UNCOVERED_ADVICE,
     Margin,
+    checked_margin,
+    required_margins,
     rounding_error,
     thresholds,
 )
@@ -53,6 +56,7 @@ __all__ = [
     "Choice",
     "Evidence",
     "FixedPrediction",
+    "GuaranteeResult",
     "InputBox",
     "InputBoxes",
     "Margin",
@@ -64,15 +68,20 @@ __all__ = [
     "WorstCase",
     "canonical",
     "certify",
+    "checked_margin",
     "covers",
     "digest",
     "lower_margins",
     "output_range",
     "parameters",
     "parameters_of_shifts",
+    "prove",
     "read_proof",
+    "required_margins",
     "rounding_error",
     "thresholds",
+    "time_left",
+    "together",
     "worst_case",
     "written",
 ]

@@ -64,6 +64,7 @@ import numpy as np
 from proplace.core.errors import OptionError
 
 if TYPE_CHECKING:
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array, Network
     from proplace.core.shifts import Shifts
 
@@ -216,11 +217,37 @@ def thresholds(
     """
     if isinstance(margin, np.ndarray):
         return margin
+    margin = checked_margin(net, margin)
+    if margin != "float32":
+        return margin
+    low, high = (X, None) if box is None else box
+    return float32_margin(net, shifts, low, high)
+
+
+def required_margins(
+    member: Member, rows: Array, box: tuple[Array, Array] | None = None
+) -> float | Array:
+    """Return the margin that each row must keep, at every point of its box.
+
+    Without ``box``, the box is that of the member's tolerance.
+    """
+    deployed = member.deployment
+    if deployed is None:
+        return member.margin
+    box = member.around(rows) if box is None else box
+    if box is not None:
+        ends = [deployed.offset + deployed.scale * end for end in box]
+        box = np.minimum(*ends), np.maximum(*ends)
+    cells = deployed.offset + deployed.scale * rows
+    return thresholds(deployed.network, member.shifts, cells, "float32", box) + deployed.cutoff
+
+
+def checked_margin(net: Network, margin: Margin | None) -> float | Literal["float32"]:
+    """Return a margin as given; for None that of the network's precision."""
     if margin is None:
         margin = 0.0 if net.precision == "float64" else "float32"
     if margin == "float32":
-        low, high = (X, None) if box is None else box
-        return float32_margin(net, shifts, low, high)
+        return margin
     if not isinstance(margin, (int, float, np.number)) or not math.isfinite(margin):
         raise OptionError(
             f"margin must be a finite number or 'float32', not {margin!r}",

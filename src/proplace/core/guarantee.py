@@ -13,7 +13,7 @@ they cover the rounding of models that are deployed in different precisions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,30 @@ def off_centre(tolerance: Array) -> Array:
     return result
 
 
+CURRENT_MODEL = "the model in use"
+"""Name of the current model in sentences."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """A model as it is deployed in float32, on the cells of its table.
+
+    Attributes
+    ----------
+    network
+        The network on these cells: the scaling is part of its input transform.
+    offset, scale
+        A cell is ``offset + scale * code``.
+    cutoff
+        Bound on what the comparison with the cut-off rounds.
+    """
+
+    network: Network
+    offset: Array | float = 0.0
+    scale: Array | float = 1.0
+    cutoff: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Member:
     """A shift set whose networks must all accept.
@@ -62,10 +86,13 @@ class Member:
     name
         Name in sentences.
     margin
-        Smallest margin that every network must keep.
+        Smallest margin that every network must keep, at all training rows and on their hulls.
     tolerance
         How much less and how much more each encoded column may be than in a counterfactual, which
         must be accepted all the same: two rows. None if counterfactuals are met exactly.
+    deployment
+        The model in float32, if margins must cover its rounding. Then each row has a margin of its own
+        (:func:`proplace.certification.required_margins`). None: every row has the margin.
     """
 
     network: Network
@@ -73,6 +100,7 @@ class Member:
     name: str = ""
     margin: float = 0.0
     tolerance: Array | None = None
+    deployment: Deployment | None = None
 
     def around(self, rows: Array) -> tuple[Array, Array] | None:
         """Return the box of all points that miss a row by at most the tolerance, rounded outwards."""
@@ -132,6 +160,18 @@ class Guarantee:
     def current(self) -> Member:
         """The member of the current model."""
         return self.members[0]
+
+    def with_slack(self, slack: float) -> Guarantee:
+        """Return the guarantee that a search asks for: one margin for all rows, more by the slack."""
+        members = (
+            replace(member, margin=member.margin + slack, deployment=None)
+            for member in self.members
+        )
+        return Guarantee(tuple(members))
+
+    def cheapest_first(self) -> Guarantee:
+        """Return the same guarantee, the members with the cheapest robustness test first."""
+        return Guarantee(tuple(sorted(self.members, key=lambda member: member.test_cost)))
 
     @property
     def is_single_model(self) -> bool:

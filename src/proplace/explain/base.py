@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 import joblib
 import numpy as np
 
+from proplace.certification import prove
 from proplace.core.distances import name_of
 from proplace.core.errors import MissingExtraError, OptionError
 from proplace.core.options import processes
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from proplace.core.request import Preference, Range, Tolerance
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanations
-    from proplace.explain.several import Voter
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.problems import BadRow
@@ -79,8 +79,8 @@ class Explainer(Parameters, ABC):
         alone.
     net_, shifts_
         Network and shift set of the current model, out of ``model_`` and ``guarantee_``.
-    others_
-        Other models that must accept an answer.
+    required_models_
+        Other models that must accept a counterfactual, by name.
     distance_
         The distance as fitted.
     units_
@@ -98,10 +98,9 @@ class Explainer(Parameters, ABC):
     schema_: Schema
     rows_: Array
     guarantee_: Guarantee
-    others_: tuple[Voter, ...] = ()
+    required_models_: Mapping[str, Model]
     distance_: L1
     units_: Array
-    prover_: Prover | None
     fit_seconds_: float
     prepare_seconds_: float
 
@@ -109,6 +108,7 @@ class Explainer(Parameters, ABC):
     _distinct: tuple[Array, Positions]
     _typical: dict[int, tuple[Typical, Positions] | None]
     _block = 1  # rows that are searched together
+    certifies = True  # False for a method without a delta
 
     # -- what a method adds ------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Explainer(Parameters, ABC):
 
     @abstractmethod
     def learn(self, rows: Array) -> None:
-        """Set ``guarantee_``, ``distance_``, ``units_`` and ``prover_``."""
+        """Set ``guarantee_``, ``distance_`` and ``units_``."""
 
     def prepare(self, target: int, *, progress: bool = False) -> None:
         """Compute what all people share for a target; ``progress`` shows a bar."""
@@ -165,11 +165,12 @@ class Explainer(Parameters, ABC):
             advance(1)
             table = not are_encoded(self.model_, X)
             self._column_units = column_units(self.model_, rows, table=table)
+            self.required_models_ = {}
             self.learn(rows)
             advance(1)
-            for other in self.others_:
+            for name, required in self.required_models_.items():
                 known = X if table else self.schema_.decode(rows)
-                check_agreement(other.model, known, what=f"{other.name}, training")
+                check_agreement(required, known, what=f"{name}, training")
             advance(1)
         self._ready: tuple[int, Mapping[str, tuple[float, float]]] | None = None
         self._fitted = True
@@ -323,8 +324,6 @@ class Explainer(Parameters, ABC):
             return self
         view = copy.copy(self)
         view.schema_, view.model_ = schema, replace(self.model_, schema=schema)
-        if self.prover_ is not None:
-            view.prover_ = replace(self.prover_, schema=schema)
         return view
 
     def reader(self, request: Request) -> Model:
@@ -382,6 +381,11 @@ class Explainer(Parameters, ABC):
         ]
 
     @property
+    def prover(self) -> Prover:
+        """Proves points for the people of this explainer."""
+        return Prover(self.schema_, self.guarantee_)
+
+    @property
     def net_(self) -> Network:
         """The network of the current model."""
         return self.model_.network
@@ -405,7 +409,7 @@ class Explainer(Parameters, ABC):
             self._training,
             self.guarantee_,
             request,
-            others=self.others_,
+            required=self.required_models_,
             method=type(self).__name__,
             distance=name_of(getattr(self, "weights", None)),
             k=getattr(self, "k", None),
@@ -442,7 +446,7 @@ class Explainer(Parameters, ABC):
                     target,
                     people=people,
                     provenance=made,
-                    others=self.others_,
+                    required=self.required_models_,
                 )
                 findings: list[list[Finding]] = []
                 handed_over, complete, start = 0, True, time.monotonic()
@@ -481,7 +485,7 @@ class Explainer(Parameters, ABC):
     def _for_workers(self, target: int) -> Self:
         """A copy without what only ``fit`` needs, for it travels to each worker."""
         lean = copy.copy(self)
-        lean.model, lean.others_ = None, ()
+        lean.model, lean.required_models_ = None, {}
         lean._typical = {target: self._typical[target]}
         if hasattr(lean, "required_models"):
             lean.required_models = None
@@ -496,23 +500,26 @@ class Explainer(Parameters, ABC):
         start, clock = time.monotonic(), Clock.of(self.time_limit)
         reason = f"the network gives {self.model_.class_name(target)} already"
         margin, certificate = np.nan, None
-        if self.prover_ is None:
+        if not self.certifies:
             margin = float(self.net_.margin(x, target)[0])
         else:
-            judged = self.prover_.judge(x, target, clock.proof)
-            margin, several = judged.margin, len(self.guarantee_.members) > 1
-            certificate = judged.proof if judged.robust or not several else None
-            whose = f" for {judged.which.name}" if several and judged.which is not None else ""
+            members = self.guarantee_.members
+            found = prove(self.guarantee_, x[None], target, deadline=clock.proof)
+            robust, several = bool(found.robust[0]), len(members) > 1
+            margin, certificate = float(found.lower[0]), None
+            if robust or not several:
+                certificate = found.proof(0)
+            whose = f" for {members[found.failed[0]].name}" if several and not robust else ""
             how = f"but not robustly{whose}"
-            if judged.robust:
+            if robust:
                 box = self.guarantee_.current.has_parameter_intervals
                 where = "of the box of shifts" if box else "within delta"
                 how = f"under every network {where}{' and all others' * several}"
-            elif judged.undecided:
+            elif found.undecided[0]:
                 late = " in the time limit" if clock.over else ""
                 how = f"whether robustly{whose} is not decided{late}"
             reason = f"{reason}, {how}"
-            refusing = [each.name for each in self.guarantee_.members if each.rejects(x, target)]
+            refusing = [each.name for each in members if each.rejects(x, target)]
             if refusing:
                 reason = f"{reason}; it is refused by {' and '.join(refusing)}"
         return Finding(

@@ -8,16 +8,17 @@ said: some input may be accepted by some network, or the time was too short.
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.certification import Refusal
+from proplace.certification import Refusal, required_margins
+from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import enumerated
 from proplace.explain.claims import display_title, format_range
 from proplace.explain.findings import Finding
-from proplace.explain.several import IN_USE
 from proplace.region.pieces import admissible
 from proplace.schema.features import Continuous
 
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.certification import Space
-    from proplace.core.guarantee import Member
+    from proplace.core.guarantee import Guarantee, Member
     from proplace.core.network import Array
-    from proplace.explain.prove import Judge
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
 
@@ -38,7 +38,7 @@ _NAMED = 6  # features that a reason names
 
 
 def fixed(
-    schema: Schema, judges: Sequence[Judge], rows: Array, x: Array, target: int, deadline: float
+    schema: Schema, guarantee: Guarantee, rows: Array, x: Array, target: int, deadline: float
 ) -> Finding | None:
     """The finding that a prediction is fixed; None without a proof.
 
@@ -46,8 +46,8 @@ def fixed(
     ----------
     schema
         What the person may change.
-    judges
-        The sets of networks; it is enough that all networks of one of them refuse.
+    guarantee
+        The networks. It is enough that all networks of one member refuse.
     rows
         Training rows.
     x
@@ -65,16 +65,16 @@ def fixed(
     person = schema.person(x)
     known = schema.canonical(person.adapt(rows[:_SAMPLE], overwrite_categories=True), person=x)
     known = known[person.allowed(known)]
-    for judge in judges:
-        models = judge.models
-        if models.contains_network and (models.network.predict(known) == target).any():
+    for member in guarantee.members:
+        if member.contains_network and (member.network.predict(known) == target).any():
             continue
-        refusal = Refusal(models.network, models.shifts, target, judge.rounding)
+        rounding = functools.partial(_rounding, member)
+        refusal = Refusal(member.network, member.shifts, target, rounding)
         trees = refusal.prove(spaces, deadline=deadline)
         if trees is not None:
             return Finding(
                 "fixed_prediction",
-                f"{_everyone(models)} {_whatever(schema, spaces)}; this is proved",
+                f"{_everyone(member)} {_whatever(schema, spaces)}; this is proved",
                 encoded_original=x,
                 certificate=refusal.certificate(trees),
                 seconds=time.monotonic() - start,
@@ -82,14 +82,21 @@ def fixed(
     return None
 
 
-def _everyone(models: Member) -> str:
+def _rounding(member: Member, low: Array, high: Array) -> Array:
+    """Return what the float32 rounding of a deployed model can do to a margin, on boxes."""
+    if member.deployment is None:
+        return np.zeros(len(low))
+    return np.broadcast_to(required_margins(member, low, (low, high)), len(low))
+
+
+def _everyone(member: Member) -> str:
     """Who refuses."""
-    if models.shifts.frozen:
-        return f"{models.name or IN_USE} refuses"
-    if models.name.startswith("the box of"):
-        return f"every network of {models.name} refuses"
-    where = "of the box of shifts" if models.shifts.trained_radii is None else "within delta"
-    whose = "" if models.name in ("", IN_USE) else f" of {models.name}"
+    if member.shifts.frozen:
+        return f"{member.name or CURRENT_MODEL} refuses"
+    if member.name.startswith("the box of"):
+        return f"every network of {member.name} refuses"
+    where = "of the box of shifts" if member.shifts.trained_radii is None else "within delta"
+    whose = "" if member.name in ("", CURRENT_MODEL) else f" of {member.name}"
     return f"every network {where}{whose} refuses"
 
 

@@ -12,11 +12,10 @@ from proplace.explain.findings import ANSWERED, FOUND, Finding
 from proplace.explain.results import Explanation, Explanations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Set
+    from collections.abc import Mapping, Set
 
     from proplace.explain.provenance import Provenance
     from proplace.explain.results import Setting
-    from proplace.explain.several import Voter
     from proplace.loaders.model import Model
 
 _FIELDS = [item.name for item in fields(Finding)]
@@ -30,7 +29,7 @@ def package(
     people: pd.DataFrame | None,
     *,
     provenance: Provenance,
-    others: Sequence[Voter] = (),
+    required: Mapping[str, Model],
     first: int = 0,
     complete: bool = True,
 ) -> Explanations:
@@ -45,8 +44,8 @@ def package(
     said = _labels_by_original(model, located, decoded, people, ANSWERED)
     checked = set(said)
     for name, labels in [("the model", said)] + [
-        (other.name, _labels_by_original(other.model, located, decoded, people, FOUND))
-        for other in others
+        (name, _labels_by_original(other, located, decoded, people, FOUND))
+        for name, other in required.items()
     ]:
         for n, label in labels.items():
             row, finding = located[n]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 
-from proplace.certification import UNCOVERED_ADVICE
+from proplace.certification import UNCOVERED_ADVICE, required_margins
 from proplace.core.distances import L1
 from proplace.core.errors import InputError, OptionError
-from proplace.core.guarantee import Guarantee
+from proplace.core.guarantee import CURRENT_MODEL, Guarantee
 from proplace.core.options import integer, not_negative, one_of
 from proplace.core.request import DEFAULT_TIME_LIMIT
 from proplace.core.text import listing
@@ -22,8 +22,8 @@ from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
-from proplace.explain.prove import Clock, Judge, Prover, allowed, guaranteed_ranges
-from proplace.explain.several import IN_USE, Voter, check_also, read_also
+from proplace.explain.prove import Clock, allowed, guaranteed_ranges
+from proplace.explain.required_models import check_required, members_of, read_required
 from proplace.explain.weights import column_weights
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from proplace.certification import Margin
     from proplace.core.distances import Weights
     from proplace.core.guarantee import Member
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
     from proplace.core.request import Request, Tolerance
     from proplace.core.shifts import Delta
     from proplace.explain.prove import Proved
@@ -202,7 +202,7 @@ class Proplace(Explainer):
         """Raise ``OptionError`` for the first parameter that is not valid."""
         if self.delta is None:  # set_params takes anything
             raise _without_delta(self.model, self.cutoff)
-        check_also(self.required_models)
+        check_required(self.required_models)
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
@@ -227,11 +227,11 @@ class Proplace(Explainer):
         """Fit the distance and the margins; which rows are robust is found for each target."""
         model = self.model_
         self.rows_, self._shifts = self._distinct[0], shifts_for(model, self.delta)
-        self.others_ = tuple(read_also(model, self.required_models, self.schema))
+        self._required = read_required(model, self.required_models, self.schema)
+        self.required_models_ = {name: required for name, required, _ in self._required}
         self.tolerance_ = tolerances(self.schema_)
-        self._provers: dict[_Misses, Prover] = {}
-        self.prover_ = self._prover(self.tolerance_)
-        self.guarantee_ = Guarantee(tuple(judge.models for judge in self.prover_.judges))
+        self._guarantees: dict[_Misses, Guarantee] = {}
+        self.guarantee_ = self._guarantee(self.tolerance_)
         units = self._column_units
         self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
         plain = self.weights if self.weights == "mad" else None
@@ -249,11 +249,9 @@ class Proplace(Explainer):
         """Return a copy with the features and the tolerance of a request; what was fitted is shared."""
         view = super().asked(request)
         if request.misses != self.tolerance_:
-            prover = self._prover(request.misses)
             view = copy.copy(view)
             view.tolerance_ = dict(request.misses)
-            view.prover_ = replace(prover, schema=view.schema_)
-            view.guarantee_ = Guarantee(tuple(judge.models for judge in prover.judges))
+            view.guarantee_ = self._guarantee(request.misses)
         if view.schema_ is not self.schema_:
             low, high = view.schema_.lower, view.schema_.upper
             narrower = (low > self.schema_.lower).any() or (high < self.schema_.upper).any()
@@ -271,40 +269,39 @@ class Proplace(Explainer):
                 value=True,
             )
 
-    def _prover(self, misses: Mapping[str, tuple[float, float]]) -> Prover:
-        """Return the prover of a tolerance, made at the first request for it."""
+    def _guarantee(self, misses: Mapping[str, tuple[float, float]]) -> Guarantee:
+        """Return the guarantee with a tolerance, made at the first request for it."""
         key = tuple(misses.items())
-        if key not in self._provers:
+        if key not in self._guarantees:
             tolerance = encoded_tolerance(self.schema_, misses)
-            voters = (Voter(IN_USE, self.model_, self._shifts), *self.others_)
-            self._provers[key] = Prover(
-                self.schema_,
-                tuple(
-                    self._judge(replace(models, tolerance=tolerance), voter.model)
-                    for voter in voters
-                    for models in voter.sets()
-                ),
-            )
-        return self._provers[key]
+            models = [(CURRENT_MODEL, self.model_, self._shifts), *self._required]
+            members = [
+                self._with_margin(replace(member, tolerance=tolerance))
+                for name, model, shifts in models
+                for member in members_of(model, shifts, name, self._margin(model.network))
+            ]
+            self._guarantees[key] = Guarantee(tuple(members))
+        return self._guarantees[key]
 
-    def _judge(self, models: Member, model: Model) -> Judge:
-        """Work out the margin that covers every training row, and so their hulls, for one set."""
-        margin = self.margin
-        if margin is None:
-            margin = DEFAULT_MARGIN if models.network.precision == "float64" else "float32"
-        judge = Judge(models, model, margin)
+    def _margin(self, net: Network) -> Margin:
+        if self.margin is not None:
+            return self.margin
+        return DEFAULT_MARGIN if net.precision == "float64" else "float32"
+
+    def _with_margin(self, member: Member) -> Member:
+        """Return a member with the margin that covers every training row, and so their hulls."""
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
-        margins = judge.margins(self.rows_)
+        margins = required_margins(member, self.rows_)
         largest = float(np.max(margins))
         if not np.isfinite(largest):
             row = int(np.argmax(~np.isfinite(margins)))
             raise InputError(
-                f"distinct training row {row} leaves the range of {margin} on its way through "
-                f"{models.name}; {UNCOVERED_ADVICE}",
+                f"distinct training row {row} leaves the range of float32 on its way through "
+                f"{member.name}; {UNCOVERED_ADVICE}",
                 name="X_train",
                 row=row,
             )
-        return replace(judge, models=replace(judge.models, margin=largest))
+        return replace(member, margin=largest)
 
     def prepare(self, target: int, *, progress: bool = False) -> None:
         """Find the robust rows, and the values that sparse counterfactuals may take."""
@@ -338,8 +335,7 @@ class Proplace(Explainer):
         found = [self._with_ranges(f, people, target, clock) if f.found else f for f in found]
         if found[0].status not in _UNANSWERED or clock.over or self._has_drafted_ranges:
             return found
-        assert self.prover_ is not None  # noqa: S101  (this method has a delta)
-        proved = fixed(self.schema_, self.prover_.judges, self.rows_, x, target, clock.search)
+        proved = fixed(self.schema_, self.guarantee_, self.rows_, x, target, clock.search)
         return found if proved is None else [proved]
 
     @property
@@ -461,7 +457,7 @@ class Proplace(Explainer):
         The rows are the vertices of the region, then the nearest robust typical rows.
         """
         point = finding.encoded_counterfactual
-        assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
+        assert point is not None  # noqa: S101  (it is found)
         if typical.test(point[None])[0]:
             return finding
         robust, problem = self._robust_rows(attempt.problem.target), attempt.problem
@@ -472,9 +468,7 @@ class Proplace(Explainer):
                 else robust.nearest(problem.x, self.k, typical).rows
             )
             for row in self._on_the_way(attempt, point, goals, typical, clock):
-                proved = self.prover_.first(
-                    [row], attempt.people, problem.target, until=clock.proof
-                )
+                proved = self.prover.first([row], attempt.people, problem.target, until=clock.proof)
                 if proved is not None:
                     return self._moved(finding, attempt, proved)
         late = time.monotonic() >= clock.proof
@@ -583,8 +577,7 @@ class Proplace(Explainer):
             clock.search,
         )
         found = search.run(rows, most, nearest=request.prefer == "nearest")
-        assert self.prover_ is not None  # noqa: S101  (this method has a delta)
-        proved = self.prover_.first(found, people, target, until=clock.proof)
+        proved = self.prover.first(found, people, target, until=clock.proof)
         if proved is None:
             if clock.over:
                 return Finding("not_found", NO_TIME, encoded_original=x, timed_out=True)
@@ -648,10 +641,9 @@ class Proplace(Explainer):
         robust neighbours, which lie in the hull too; the nearest robust neighbour.
         """
         outcome, target = attempt.outcome, attempt.problem.target
-        assert self.prover_ is not None  # noqa: S101  (this method has a delta)
         written = attempt.written(self.schema_, clock.writing)
         own, near = attempt.candidates() if written is None else ([written.point], [])
-        proved = self.prover_.first(
+        proved = self.prover.first(
             [*own, *near],
             attempt.people,
             target,
@@ -662,7 +654,7 @@ class Proplace(Explainer):
             is_answer = proved.candidate < len(own)
             trouble = outcome.trouble or ("" if is_answer else _HAIR)
             return self._proved(attempt, proved, trouble, few, written if is_answer else None)
-        proved = self.prover_.nearest(attempt.fallback, attempt.people, target, clock.proof)
+        proved = self.prover.nearest(attempt.fallback, attempt.people, target, clock.proof)
         if proved is None:
             ruled = attempt.ruled or self._restricted
             return Finding(*attempt.why_none(clock, ruled=ruled))
@@ -711,9 +703,9 @@ class Proplace(Explainer):
     ) -> Finding:
         """Return a finding with the ranges that are proved around its point."""
         point = finding.encoded_counterfactual
-        assert point is not None and self.prover_ is not None  # noqa: S101, PT018  (it is found)
+        assert point is not None  # noqa: S101  (it is found)
         person = next(each for each in people if each.allowed(point)[0])
-        found = guaranteed_ranges(self.prover_, point, person, self.tolerance_, target, clock.proof)
+        found = guaranteed_ranges(self.prover, point, person, self.tolerance_, target, clock.proof)
         certificate = found.proof or finding.certificate
         return replace(finding, guaranteed_ranges=found.values, certificate=certificate)
 
@@ -734,7 +726,8 @@ class Proplace(Explainer):
     def _for_workers(self, target: int) -> Self:
         lean = super()._for_workers(target)
         key = target, tuple(self.tolerance_.items())
-        lean._provers, lean._robust = {}, {key: self._robust[key]}
+        lean._required, lean._guarantees = [], {}
+        lean._robust = {key: self._robust[key]}
         return lean
 
 

@@ -22,12 +22,11 @@ from proplace.core.errors import InputError, OptionError
 from proplace.core.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
-    from proplace.explain.several import Voter
     from proplace.loaders.model import Model
     from proplace.schema.cells import Label
 
@@ -98,7 +97,7 @@ class Provenance:
         Number of robust neighbours, and how the region is made of them; None for methods that have
         neither.
     also
-        Other sets of networks that have a say, the model in use by itself among them where it does not
+        Other members of the guarantee, the current model by itself among them if it does not
         lie in its box.
     request
         What was asked of the counterfactuals; its target is the number of the class.
@@ -144,7 +143,7 @@ class Provenance:
         guarantee: Guarantee,
         request: Request,
         *,
-        others: Sequence[Voter] = (),
+        required: Mapping[str, Model],
         method: str,
         distance: str,
         k: int | None = None,
@@ -154,7 +153,7 @@ class Provenance:
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
         label = model.classes[request.target]
-        models = {id(voter.model.network): voter.model for voter in others}
+        models = {id(other.network): other for other in required.values()}
         also = [
             Other(
                 each.name,

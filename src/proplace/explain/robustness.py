@@ -93,15 +93,12 @@ def certify(
     net = model.network
     rows = _rows(model, X, declared=schema is not None)
     shifts, box = shifts_for(model, delta), _box(model, rows, tolerance)
-    asked: Margin | Array | None = margin
-    if model.rounds_more:
-        asked = model.margins(shifts, rows, margin, box)
     report = certification.certify(
         net,
         rows,
         shifts,
         model.target(target),
-        margin=asked,
+        margin=model.margins(shifts, rows, margin, box),
         box=box,
         certificates=certificates,
         exact_margin=exact_margin,

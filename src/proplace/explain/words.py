@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 import pandas as pd
 
 from proplace.core.errors import OptionError
+from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import clipped, did_you_mean, enumerated, listing, visible
 from proplace.explain.claims import Claim, display_title, format_value, is_certified, own_value
-from proplace.explain.several import IN_USE
 from proplace.schema.amounts import number
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def other_sets(setting: Setting) -> str:
         else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
         f"{each.name.removeprefix('the box of ')}"
         for each in sorted(setting.guarantee.members[1:], key=lambda each: not each.shifts.frozen)
-        if each.name != IN_USE
+        if each.name != CURRENT_MODEL
     )
 
 

@@ -24,9 +24,10 @@ from proplace.core.errors import (
     SchemaError,
     TargetError,
 )
+from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.shifts import outside
 from proplace.core.text import listing
-from proplace.explain.several import IN_USE, described
+from proplace.explain.required_models import described
 from proplace.loaders.coordinates import (
     in_coordinates_of,
     rounding_in_coordinates_of,
@@ -113,7 +114,7 @@ class Comparison:
             if inside:
                 used, proved = model.network.precision, models.network.precision
                 coarser = (used, proved) == ("float32", "float64")
-                return cls(model, target, on_rows, models.name or IN_USE, coarser)
+                return cls(model, target, on_rows, models.name or CURRENT_MODEL, coarser)
             why = why or _outside(models, base, named)
         return cls(model, target, on_rows, "", False, why)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.certification import thresholds
+from proplace.certification import checked_margin, required_margins
 from proplace.core.errors import (
     InputError,
     ModelFileError,
@@ -27,6 +27,7 @@ from proplace.core.errors import (
     TargetError,
 )
 from proplace.core.files import atomic_write
+from proplace.core.guarantee import Deployment, Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
@@ -400,33 +401,34 @@ class Model:
         A model that is deployed in float32 also scales its inputs in float32, so its rounding is that
         of the network with the scaling in front, at the cells of the table.
         """
+        return required_margins(self.member(shifts, margin=margin), rows, box)
+
+    def member(self, shifts: Shifts, name: str = "", margin: Margin | None = None) -> Member:
+        """Return the model, with its shift set, as a member of a guarantee.
+
+        ``margin`` is a number, or ``"float32"`` for what covers the rounding of each row. None is
+        ``"float32"`` for a model that is deployed in float32, else 0.
+        """
+        margin = checked_margin(self.network, margin)
+        if margin != "float32":
+            return Member(self.network, shifts, name, margin)
+        return Member(self.network, shifts, name, deployment=self._deployment())
+
+    def _deployment(self) -> Deployment:
+        cutoff = 0.0
+        if self.threshold is not None:
+            terms = (
+                self.network.layers[-1].W.shape[1] + 2
+            )  # its own bias may be larger than this one
+            cutoff = self.threshold.rounding + terms * 2.0**-24 * abs(self.threshold.logit)
         if not self.has_preprocessing:
-            return thresholds(self.network, shifts, rows, margin, box) + self._cut(margin)
+            return Deployment(self.network, cutoff=cutoff)
         offset, scale = self.scaling
         own = self.network.input_map
         s = 1.0 if own.scale is None else own.scale
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
-        raw = self.network.behind(InputMap(**parts))
-        cells = None
-        if box is not None:
-            ends = [offset + scale * end for end in box]
-            cells = np.minimum(*ends), np.maximum(*ends)
-        return thresholds(raw, shifts, offset + scale * rows, margin, cells) + self._cut(margin)
-
-    @property
-    def rounds_more(self) -> bool:
-        """Whether it rounds by more than its network, deployed in the same arithmetic."""
-        return self.has_preprocessing or self.threshold is not None
-
-    def _cut(self, margin: Margin | None) -> float:
-        """Bound on what a model deployed in float32 rounds when it compares with its cut-off."""
-        single = margin == "float32" or (margin is None and self.network.precision == "float32")
-        if self.threshold is None or not single:
-            return 0.0
-        terms = self.network.layers[-1].W.shape[1] + 2  # its own bias may be larger than this one
-        rounding: float = self.threshold.rounding + terms * 2.0**-24 * abs(self.threshold.logit)
-        return rounding
+        return Deployment(self.network.behind(InputMap(**parts)), offset, scale, cutoff)
 
     def without_original(self) -> Model:
         """Return what was read of the model, as it is kept beside results."""

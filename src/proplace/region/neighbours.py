@@ -22,13 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import KDTree
 
-from proplace.certification import Budget, certify
+from proplace.certification import Budget, prove
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from proplace.core.distances import L1
-    from proplace.core.guarantee import Guarantee, Member
+    from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
     from proplace.region.typical import Typical
     from proplace.schema import Schema
@@ -41,7 +39,6 @@ _BLOCK = 256
 BUDGET = Budget(2_000, 50)
 """Work for the robustness test of a row; a row that needs more is not a neighbour."""
 _MOST_SCANNED = 20_000  # rows among which typical ones are sought
-_LEAST_TIME = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,50 +95,27 @@ class RobustRows:
     robust: Array = field(init=False)
     _none: str = field(init=False, default="")  # why there are no robust rows
     _tree: KDTree = field(init=False)
+    _asked: Guarantee = field(init=False)
 
     def __post_init__(self) -> None:
+        self._asked = self.guarantee.with_slack(self.slack)
         self.robust = self.rows[self.test(self.rows, progress=self.progress)]
         if not len(self.robust):
             self._none = self._no_robust_rows()
         self._tree = KDTree(self.robust * self.distance.weights)
 
     def test(self, rows: Array, deadline: float = math.inf, *, progress: bool = False) -> Mask:
-        """Test which rows are robust at the margin of the search, until the deadline.
-
-        The sets that take the least work come first, and only rows that pass go on to the next.
-        """
-        good = np.ones(len(rows), dtype=bool)
-        sets = sorted(self.guarantee.members, key=lambda each: each.test_cost)
-        for left in self._passing(rows, sets, deadline, progress=progress):
-            good = left
-        return good
-
-    def _passing(
-        self,
-        rows: Array,
-        members: Iterable[Member],
-        deadline: float = math.inf,
-        *,
-        progress: bool = False,
-    ) -> Iterator[Mask]:
-        """Test which rows are robust for the first set, for the first two, and so on."""
-        good = np.ones(len(rows), dtype=bool)
-        for member in members:
-            left = np.flatnonzero(good)
-            if len(left):
-                report = certify(
-                    member.network,
-                    rows[left],
-                    member.shifts,
-                    self.target,
-                    margin=member.margin + self.slack,
-                    box=member.around(rows[left]),
-                    time_limit=time_left(deadline),
-                    budget=BUDGET,
-                    progress=progress,
-                )
-                good[left] = report.robust
-            yield good
+        """Test which rows are robust at the margin of the search, until the deadline."""
+        found = prove(
+            self._asked.cheapest_first(),
+            rows,
+            self.target,
+            deadline=deadline,
+            budget=BUDGET,
+            certificates=False,
+            progress=progress,
+        )
+        return found.robust
 
     def nearest(self, x: Array, k: int, typical: Typical | None = None) -> Neighbours:
         """Return the k nearest robust rows, when no rule restricts the person.
@@ -244,15 +218,18 @@ class RobustRows:
         if len(members) == 1:
             return ""
         names = [member.name or f"network {i}" for i, member in enumerate(members, start=1)]
-        counts = [int(good.sum()) for good in self._passing(rows, members, deadline)]
+        found = prove(
+            self._asked,
+            rows,
+            self.target,
+            deadline=deadline,
+            budget=BUDGET,
+            certificates=False,
+        )
+        counts = [int((found.failed > i).sum()) for i in range(len(members))]
         also = ["", *(["also "] * len(names[1:]))]
         parts = [f"{n} {a}for {name}" for n, a, name in zip(counts, also, names, strict=True)]
         return f" for every network: {', '.join(parts)}"
-
-
-def time_left(deadline: float) -> float | None:
-    """Seconds to a deadline as a time limit: always some, so that what is easy is done in any case."""
-    return None if math.isinf(deadline) else max(deadline - time.monotonic(), _LEAST_TIME)
 
 
 def unrestricted(schema: Schema) -> bool:

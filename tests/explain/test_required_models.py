@@ -248,7 +248,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     assert int(np.argmax(robust[0])) < first
     other_way = pp.Proplace(two, 0.01, required_models=[(one, 0.01)], k=5).fit(X)
     for each in (explainer, other_way):
-        proved = each.prover_.nearest(order, people, 1, np.inf)
+        proved = each.prover.nearest(order, people, 1, np.inf)
         np.testing.assert_array_equal(proved.point, order[first])
 
 
@@ -389,7 +389,7 @@ def test_workers_get_no_other_models():
     explainer.prepare_once(explainer.request("yes"))
     lean = explainer._for_workers(1)
     assert lean.required_models is None
-    assert lean.others_ == ()
+    assert lean.required_models_ == {}
     again = pickle.loads(pickle.dumps(lean))
     assert [models.name for models in again.guarantee_.members] == ["the model in use", "network 2"]
     assert explainer.required_models == [pipes[1]]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proplace.core.errors import InputError, OptionError, ProplaceError
-from proplace.core.guarantee import Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.loaders.coordinates import shifts_for, taking_rows_of, with_cutoff_of
@@ -18,44 +16,34 @@ from proplace.schema import Binary, Schema
 from proplace.tables.rows import with_true_and_false
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from proplace.certification import Margin
+    from proplace.core.guarantee import Member
     from proplace.core.shifts import Delta
 
-IN_USE = "the model in use"
+
+def members_of(model: Model, shifts: Shifts, name: str, margin: Margin) -> list[Member]:
+    """Return the members of a model: its shift set, and the model itself if it lies outside."""
+    member = model.member(shifts, name, margin)
+    if member.contains_network:
+        return [member]
+    itself = model.member(Shifts.of(model.network, 0.0), name, margin)
+    return [dataclasses.replace(member, name=f"the box of {name}"), itself]
 
 
-@dataclass(frozen=True, eq=False)
-class Voter:
-    """A model that has a say, on the rows of the model in use, with its box of networks."""
-
-    name: str
-    model: Model
-    shifts: Shifts
-
-    def sets(self) -> Iterator[Member]:
-        """The networks of its box; the model itself too, where it does not lie in there."""
-        net = self.model.network
-        models = Member(net, self.shifts, self.name)
-        if models.contains_network:
-            yield models
-        else:
-            yield dataclasses.replace(models, name=f"the box of {self.name}")
-            yield Member(net, Shifts.of(net, 0.0), self.name)
-
-
-def check_also(also: object) -> None:
+def check_required(required: object) -> None:
     """Refuse what is no list of networks, or of pairs of a network and its delta."""
-    if also is None:
+    if required is None:
         return
-    if not isinstance(also, (list, tuple)):
+    if not isinstance(required, (list, tuple)):
         raise OptionError(
             f"required_models must be a list of networks, such as [net2, (net3, 0.01)], "
-            f"not {_type(also)}",
+            f"not {_type(required)}",
             name="required_models",
-            value=also,
+            value=required,
         )
-    for entry in also:
+    for entry in required:
         source, _ = _parts(entry)
         if source is None or isinstance(source, (bool, int, float, list, tuple, dict, Shifts)):
             raise OptionError(
@@ -66,20 +54,22 @@ def check_also(also: object) -> None:
             )
 
 
-def read_also(base: Model, also: Sequence[object] | None, schema: Schema | None) -> list[Voter]:
-    """Read the other networks, each on the rows of the model in use."""
-    voters: list[Voter] = []
-    for number, entry in enumerate(also or (), start=2):
+def read_required(
+    base: Model, required: Sequence[object] | None, schema: Schema | None
+) -> list[tuple[str, Model, Shifts]]:
+    """Read the required models, on the rows of the current model, with names and shift sets."""
+    found: list[tuple[str, Model, Shifts]] = []
+    for number, entry in enumerate(required or (), start=2):
         source, delta = _parts(entry)
-        name = _name(source, number, {voter.name for voter in voters})
+        name = _name(source, number, {name for name, *_ in found})
         try:
             own = with_cutoff_of(base, Model.of(source))
             shifts = shifts_for(own, delta)
             model = taking_rows_of(base, described(base, source, own, schema))
         except ProplaceError as error:
             raise type(error)(f"required_models, {name}: {error}", name=name) from None
-        voters.append(Voter(name, model, shifts.behind(model.network)))
-    return voters
+        found.append((name, model, shifts.behind(model.network)))
+    return found
 
 
 def described(base: Model, source: object, own: Model, schema: Schema | None) -> Model:
