@@ -12,7 +12,7 @@ import pytest
 
 import proplace as pp
 from proplace.batch import explain_file
-from proplace.batch.manifest import Manifest, _sha256
+from proplace.batch.manifest import FORMAT, Manifest, _sha256
 from proplace.core.errors import OutputError, ResultsError
 from proplace.tables.files import open_table
 from support.errors import raises
@@ -180,9 +180,9 @@ def other_network(folder):
     [
         (change("results.csv", "optimal", "feasible"), "results.csv", "written"),
         (change("manifest.json", "0.004", "0.005"), "manifest.json", "written"),
-        (change("manifest.json", "batch-8", "batch-6"), "manifest.json", "batch-6"),
-        (change("manifest.json", "batch-8", "batch-99"), "manifest.json", "batch-99"),
-        (change("manifest.json", "batch-8", "batch-x"), "manifest.json", "this version"),
+        (change("manifest.json", FORMAT, "proplace-batch-6"), "manifest.json", "batch-6"),
+        (change("manifest.json", FORMAT, "proplace-batch-99"), "manifest.json", "batch-99"),
+        (change("manifest.json", FORMAT, "proplace-batch-x"), "manifest.json", "this version"),
         (forged, "results.csv", "written"),
         (remove("manifest.json"), "manifest.json", "--out"),
         (remove("results.csv"), "results.csv", "gone"),
@@ -215,7 +215,7 @@ def test_folder_of_another_version_is_not_resumed(world, copy, tmp_path):
     explainer, people = world
     people.to_csv(tmp_path / "people.csv", index=False)
     path = copy / "manifest.json"
-    path.write_text(path.read_text().replace("batch-8", "batch-6"))
+    path.write_text(path.read_text().replace(FORMAT, "proplace-batch-6"))
     before = path.read_bytes()
     with raises(OutputError, name="manifest.json", match="version"):
         explain_file(explainer, tmp_path / "people.csv", copy, ids=["name"])
