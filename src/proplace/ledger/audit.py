@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import OptionError
+from proplace.core.guarantee import CURRENT_MODEL
 from proplace.ledger.clock import now
 from proplace.ledger.comparing import Comparison
 from proplace.ledger.judging import ALARMS, NOTES, VERDICTS, Judgement, judge
@@ -336,7 +337,7 @@ class Auditor:
             Look(
                 name,
                 self._terms[name].model.origin.name,
-                one.inside,
+                "" if one.inside is None else one.inside.name or CURRENT_MODEL,
                 one.on_rows is not None,
                 one.why,
                 dict(zip(VERDICTS, self._counts[name].tolist(), strict=True)),

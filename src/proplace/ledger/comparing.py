@@ -24,7 +24,6 @@ from proplace.core.errors import (
     SchemaError,
     TargetError,
 )
-from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.shifts import outside
 from proplace.core.text import listing
 from proplace.explain.required_models import described
@@ -58,9 +57,7 @@ class Comparison:
         The same model on the encoded rows of the terms; None where there is no way from these to its
         own.
     inside
-        Name of a promised set in which it lies, empty if it lies in none.
-    coarser
-        Whether it is deployed in a coarser arithmetic than that for which the set was proved.
+        Member of the promised guarantee in which it lies; None if it lies in none.
     why
         Why something of this is not so, in words.
     """
@@ -68,9 +65,16 @@ class Comparison:
     model: Model
     target: int | None
     on_rows: Model | None
-    inside: str
-    coarser: bool
+    inside: Member | None = None
     why: str = ""
+
+    @property
+    def coarser(self) -> bool:
+        """True if it is deployed in a coarser arithmetic than the one for which it lies inside."""
+        if self.inside is None:
+            return False
+        used, proved = self.model.network.precision, self.inside.network.precision
+        return (used, proved) == ("float32", "float64")
 
     @property
     def label(self) -> Label:
@@ -94,7 +98,7 @@ class Comparison:
         except TargetError as error:
             labelled = f"the new model has the classes {listing(model.classes)}, none of which is "
             own = f"{labelled}{terms.label!r}, which was promised"
-            return cls(model, None, None, "", False, own if model.labelled else str(error))
+            return cls(model, None, None, None, own if model.labelled else str(error))
         on_rows = None
         if not why:
             try:
@@ -103,28 +107,26 @@ class Comparison:
             except (InputError, SchemaError) as error:
                 why = str(error)
         if on_rows is None or model.classes != base.classes:
-            return cls(model, target, on_rows, "", False, why)
+            return cls(model, target, on_rows, None, why)
         named = dataclasses.replace(model, classes=base.classes)
-        for models in terms.guarantee.members:
+        for member in terms.guarantee.members:
             try:
-                inside = _lies_in(models, base, named)
+                inside = _lies_in(member, base, named)
             except (InputError, NetworkError) as error:
                 why = str(error)
                 continue
             if inside:
-                used, proved = model.network.precision, models.network.precision
-                coarser = (used, proved) == ("float32", "float64")
-                return cls(model, target, on_rows, models.name or CURRENT_MODEL, coarser)
-            why = why or _outside(models, base, named)
-        return cls(model, target, on_rows, "", False, why)
+                return cls(model, target, on_rows, member)
+            why = why or _outside(member, base, named)
+        return cls(model, target, on_rows, None, why)
 
 
-def _outside(models: Member, base: Model, other: Model) -> str:
+def _outside(member: Member, base: Model, other: Model) -> str:
     """By how much a network that is of the right shape lies outside of a set, in words."""
-    there = dataclasses.replace(base, network=models.network)
+    there = dataclasses.replace(base, network=member.network)
     other = other if other.has_column_names else other.with_column_names(base._columns)
     try:
-        far = outside(models.shifts, in_coordinates_of(there, other))
+        far = outside(member.shifts, in_coordinates_of(there, other))
     except (DeltaError, ValueError):
         return ""
     if not far:
@@ -137,21 +139,21 @@ def _outside(models: Member, base: Model, other: Model) -> str:
     return f"{said}: as rounding to float32 does" if rounded else said
 
 
-def _lies_in(models: Member, base: Model, other: Model) -> bool:
+def _lies_in(member: Member, base: Model, other: Model) -> bool:
     """Whether a model, as a network behind the input map of a set, lies in the set for certain.
 
     Where nothing was fitted again this is exact. Else the parameters were computed, and all that they
     may be in real numbers must lie inside.
     """
-    there = dataclasses.replace(base, network=models.network)
+    there = dataclasses.replace(base, network=member.network)
     other = other if other.has_column_names else other.with_column_names(base._columns)
     net = in_coordinates_of(there, other)
     if net is other.network:
-        return models.shifts.contains(net)
+        return member.shifts.contains(net)
     first, *rest = net.layers
-    if models.network.input_map.matrix is not None or first.b is None:
+    if member.network.input_map.matrix is not None or first.b is None:
         return False  # what was solved for holds to rounding only, and no parameter can bear it
     W, b = rounding_in_coordinates_of(there, other)
     behind = [(layer.W, layer.b) for layer in rest]
     ends = [(first.W + sign * W, first.b + sign * b) for sign in (-1.0, 1.0)]
-    return all(models.shifts.contains(net.with_layers([end, *behind])) for end in ends)
+    return all(member.shifts.contains(net.with_layers([end, *behind])) for end in ends)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from proplace.certification import certify, lower_margins
+from proplace.certification import certify, lower_margins, required_margins
 from proplace.core.errors import ProplaceError
 from proplace.core.shifts import Shifts
 from proplace.ledger.fills import refilled
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.ledger.comparing import Comparison
     from proplace.ledger.promise import OpenPromises
@@ -138,7 +139,7 @@ def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -
     count = len(rows)
     part = Judgement.of(count)
     some = group._replace(ids=group.ids[rows], points=again.points, low=again.low, high=again.high)
-    outside = replace(compared, inside="", coarser=False)  # other inputs than those of the proof
+    outside = replace(compared, inside=None)  # other inputs than those of the proof
     if compared.on_rows is None or compared.target is None:
         _judge_table(outside, some, again.table, part)
     else:
@@ -183,11 +184,14 @@ class _View:
         return np.asarray(self.model.network.predict(self.points) == self.target)
 
     @property
+    def member(self) -> Member:
+        """The model by itself, with the margin that its arithmetic can lose."""
+        return self.model.member(Shifts.of(self.model.network, 0.0))
+
+    @property
     def rounding(self) -> Array:
         """What the arithmetic of the model can do to the margin of each point."""
-        none = Shifts.of(self.model.network, 0.0)
-        asked = self.model.margins(none, self.points, None)
-        return np.broadcast_to(np.asarray(asked), len(self.points))
+        return np.broadcast_to(required_margins(self.member, self.points), len(self.points))
 
 
 # -- on encoded rows -------------------------------------------------------------------------------
@@ -198,11 +202,11 @@ def _judge_rows(
 ) -> None:
     """Judge promises whose boxes the new network takes."""
     _judge_points(view, said, found)
-    covered = bool(compared.inside) and not compared.coarser
+    covered = compared.inside is not None and not compared.coarser
     fine = np.flatnonzero((found.verdict == HOLDS) & view.boxed)
     if not covered and len(fine):
         _judge_boxes(view.take(fine), fine, found)
-    if compared.inside:
+    if compared.inside is not None:
         refused = found.verdict == BROKEN
         by_rounding = compared.coarser & (np.abs(found.margin) <= view.rounding)
         found.note[refused] = np.where(by_rounding, ROUNDING, IN_SET)[refused]
@@ -233,10 +237,10 @@ def _judge_points(view: _View, said: npt.NDArray[np.int8], found: Judgement) -> 
 
 def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement) -> None:
     """Judge the boxes around points that are accepted."""
-    net, none = view.model.network, Shifts.of(view.model.network, 0.0)
-    box = (view.low, view.high)
-    asked = np.asarray(view.model.margins(none, view.points, None, box))
-    asked = np.maximum(np.broadcast_to(asked, len(rows)), NO_TIE)
+    member, box = view.member, (view.low, view.high)
+    net, none = member.network, member.shifts
+    asked = np.maximum(required_margins(member, view.points, box), NO_TIE)
+    asked = np.broadcast_to(asked, len(rows))
     lower = lower_margins(net, none, view.target, *box)
     good = lower >= asked
     open_ = np.flatnonzero(~good)
