@@ -157,7 +157,9 @@ class Project:
         if self.schema is not None:
             return model.with_schema(Schema.read(self.schema)), table
         names = [name for name in table.columns if name not in (*self.drop, self.id)]
-        if not model.has_column_names and not set(model.schema.by_name) <= set(names):
+        if model.has_column_names or set(model.schema.by_name) <= set(names):
+            model = model.with_names_of_table(names)
+        else:
             model = model.with_column_names(names)
         first, _ = next(table.cells())
         return with_booleans(model, guessed(first) if isinstance(table, CsvTable) else first), table

@@ -189,7 +189,7 @@ def with_names(
         return with_schema(model, schema)
     names = [name for name in table.columns if name not in others]
     if model.has_column_names or set(model.schema.by_name) <= set(names):
-        return _with_booleans(model, table)
+        return _with_booleans(model.with_names_of_table(names), table)
     if len(names) != len(model.schema.features):
         raise TableError(
             f"{table.path}: {len(names)} columns where the network takes "

@@ -14,7 +14,7 @@ categories become the scale and shift of the network's input map, and mixtures i
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -72,6 +72,7 @@ class _Source:
     labels: tuple[Label, ...] | None = None
     ordered: bool = False
     missing: Label | None = None
+    dtype: Literal["float", "integer", "boolean"] = "float"
 
 
 @dataclass
@@ -80,10 +81,17 @@ class Flow:
 
     sources: dict[str, _Source] = field(default_factory=dict)
 
-    def column(self, name: str) -> Single:
+    def column(
+        self, name: str, dtype: Literal["float", "integer", "boolean"] = "float"
+    ) -> Single:
         """Take a column of the table, as a number unless it is made a category later."""
-        self.sources.setdefault(name, _Source(name))
+        self.sources.setdefault(name, _Source(name, dtype=dtype))
         return Single(name)
+
+    @property
+    def integers(self) -> list[str]:
+        """Columns that the model takes as whole numbers."""
+        return [source.name for source in self.sources.values() if source.dtype == "integer"]
 
     def labels(self, where: str, column: Flowing, labels: Sequence[Any], *, ordered: bool) -> str:
         """Make a column of the table a category; return its name."""
@@ -137,6 +145,9 @@ class Flow:
     def finish(self, columns: Sequence[Flowing]) -> tuple[Schema, InputMap]:
         """Schema of the table, and the network's input map from its encoded rows to ``columns``."""
         order = self.used(columns)
+        for source in self.sources.values():
+            if source.dtype == "boolean" and source.labels is None:
+                source.labels = (False, True)
         columns = [self._as_labels(column) for column in columns]
         scalings = {name: _scaling(name, columns) for name in order}
         dropped = {name: self._dropped(name, columns) for name in order}
@@ -175,6 +186,9 @@ class Flow:
                 terms.append((a, single))
                 continue
             changed = True
+            if source.labels == (False, True):  # counted as 0 and 1
+                terms.append((a, replace(single, label=1)))
+                continue
             for n, label in enumerate(source.labels):
                 if isinstance(label, str):
                     raise ModelNotSupportedError(

@@ -9,7 +9,7 @@ norm. Every tensor in front of the first trained layer is followed as a list of 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     from proplace.loaders._onnx_constants import Constants, Values
 
 Columns = list["Flowing"]
+_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
+_DTYPES: dict[int, Literal["integer", "boolean"]] = {
+    **dict.fromkeys(_INTEGERS, "integer"),
+    9: "boolean",
+}
 _LINEAR = frozenset({"MatMul", "Gemm", "LinearClassifier"})
-_SAME = frozenset({"Cast", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_SAME = frozenset({"Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _ELEMENTWISE = _SAME | {"Add", "Div", "Mul", "Scaler", "Sub"}
 
 
@@ -80,7 +85,8 @@ class Front:
             prefix = "x" if len(values) == 1 else f"{value.name}_"
             names = [value.name] if single else [f"{prefix}{i}" for i in range(width)]
             found[value.name] = names
-            self.tensors[value.name] = [self.flow.column(name) for name in names]
+            dtype = _DTYPES.get(value.type.tensor_type.elem_type, "float")
+            self.tensors[value.name] = [self.flow.column(name, dtype) for name in names]
         return found
 
     def _follow(self) -> str:
@@ -156,6 +162,19 @@ def _cast(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> li
             f"{where} cuts off decimals or makes text; only categories may be whole numbers or text"
         )
     return [front.columns_of(where, node.input[0])]
+
+
+def _cast_like(front: Front, where: str, node: Any, _: dict[str, Any]) -> list[Columns]:
+    columns, like = front.columns_of(where, node.input[0]), node.input[1]
+    if like in front.tensors:  # the type of an input of the graph
+        taken = {Single(name) for name in front.inputs.get(like, ())}
+        whole = {Single(name) for name in front.flow.integers}
+        exact = bool(taken) and (not taken <= whole or whole.issuperset(columns))
+    else:
+        exact = front.constant(where, like).dtype in (np.float32, np.float64)
+    if not exact:
+        raise ModelNotSupportedError(f"{where} rounds the values; only casts to floats are read")
+    return [columns]
 
 
 def _concat(front: Front, where: str, node: Any, attributes: dict[str, Any]) -> list[Columns]:
@@ -340,6 +359,7 @@ _HANDLERS: dict[str, Callable[[Front, str, Any, dict[str, Any]], list[Columns]]]
     "ArrayFeatureExtractor": _select,
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Concat": _concat,
     "FeatureVectorizer": _join,
     "Gather": _gather,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,6 +36,7 @@ _KINDS = {
     "tensor(bool)": np.bool_,
     "tensor(string)": np.object_,
 }
+_TYPES = dict(zip((1, 11, 7, 6, 9, 8), _KINDS, strict=True))  # their numbers in a file
 
 
 def whole_onnx(path: Path) -> Whole:
@@ -86,19 +86,10 @@ def _referee(
 
     Both are None where the graph cannot be run here, the latter also where it has none.
     """
-    if importlib.util.find_spec("onnxruntime") is None:
-        return None, None
-    runtime = importlib.import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
     model = reader.model
-    part = needed(model, [value.name for value in model.graph.output])
-    try:
-        session = runtime.InferenceSession(
-            part.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception:  # such as a file of a newer version than the runtime: there is no referee
+    part = without_zipmaps(needed(model, [value.name for value in model.graph.output]))
+    session = _session(part, front)
+    if session is None:
         return None, None
 
     names = [value.name for value in model.graph.output]
@@ -114,7 +105,7 @@ def _referee(
         results = run(frame)
         return None if results is None else _probabilities(results, len(frame), reader)
 
-    probe = probe_table(schema)
+    probe = probe_table(schema, integers=front.flow.integers)
     rows = schema.encode(probe)
     said = predict(probe)
     if said is None:  # a graph for far more rows at a time
@@ -130,6 +121,83 @@ def _referee(
             "the model again, with plain layers"
         )
     return predict, None if probabilities(probe) is None else probabilities
+
+
+def _session(model: Any, front: Front) -> Any | None:
+    """Return what runs a graph: onnxruntime, or the reference of onnx, which is slower; or None."""
+    try:
+        runtime = importlib.import_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        return runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # not installed, a newer version, or types mixed as skl2onnx mixes them
+        pass
+    try:
+        session = _Reference(model, front)
+        session.run(None, _feeds(session, front, probe_table(front.flow.finish(front.columns)[0])))
+    except Exception:
+        return None
+    return session
+
+
+class _Input(NamedTuple):
+    name: str
+    type: str
+    shape: list[int | None]
+
+
+class _Reference:
+    """The reference implementation of ONNX, called as onnxruntime is."""
+
+    def __init__(self, model: Any, front: Front) -> None:
+        reference = importlib.import_module("onnx.reference")
+        for node in model.graph.node:
+            names = [attribute.name for attribute in node.attribute]
+            if node.op_type == "LinearClassifier" and "intercepts" not in names:
+                classes = next(a for a in node.attribute if a.name.startswith("classlabels"))
+                count = len(classes.ints) or len(classes.strings)
+                node.attribute.append(
+                    front.onnx.helper.make_attribute("intercepts", [0.0] * count)
+                )
+        self._run = reference.ReferenceEvaluator(model).run
+        self._inputs = [
+            _Input(
+                value.name,
+                _TYPES[value.type.tensor_type.elem_type],
+                [dim.dim_value or None for dim in value.type.tensor_type.shape.dim],
+            )
+            for value in model.graph.input
+            if value.name in front.inputs
+        ]
+
+    def get_inputs(self) -> list[_Input]:
+        return self._inputs
+
+    def run(self, names: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
+        with np.errstate(all="ignore"):
+            results: list[Any] = self._run(names, feeds)
+        return results
+
+
+def without_zipmaps(model: Any) -> Any:
+    """Return a copy whose outputs are arrays of probabilities, not a dictionary for each row.
+
+    onnxruntime has no ZipMap of float64.
+    """
+    changed = type(model)()
+    changed.CopyFrom(model)
+    outputs = {value.name: value for value in changed.graph.output}
+    for node in changed.graph.node:
+        if node.op_type == "ZipMap" and node.domain == "ai.onnx.ml":
+            node.op_type, node.domain = "Identity", ""
+            node.ClearField("attribute")
+            for name in node.output:
+                if name in outputs:
+                    outputs[name].ClearField("type")
+    return changed
 
 
 def _probabilities(results: list[Any], count: int, reader: Reader) -> Any:

@@ -15,6 +15,8 @@ import pandas as pd
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from proplace.core.network import Array, Network, Precision
     from proplace.schema import Schema
 
@@ -37,14 +39,19 @@ def probe_rows(network: Network, n: int = 64) -> Array:
     return U
 
 
-def probe_table(schema: Schema, n: int = 64) -> pd.DataFrame:
-    """Make up such rows for a table: numbers of very different sizes, and every label."""
+def probe_table(schema: Schema, n: int = 64, integers: Collection[str] = ()) -> pd.DataFrame:
+    """Make up such rows for a table: numbers of very different sizes, and every label.
+
+    Columns of ``integers`` hold whole numbers.
+    """
     rng = np.random.default_rng(1)
     U = _of_all_sizes(n, len(schema.features))
     cells: dict[str, Any] = {}
     for feature, column in zip(schema.features, U.T, strict=True):
         if isinstance(feature, Continuous):
             cells[feature.name] = feature.offset + feature.scale * column
+            if feature.name in integers:
+                cells[feature.name] = np.round(cells[feature.name])
         else:
             known = feature.labels
             cells[feature.name] = [known[i % len(known)] for i in rng.permutation(n)]

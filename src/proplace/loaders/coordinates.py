@@ -388,6 +388,9 @@ def _recoded(base: Model, other: Model) -> tuple[Array, Array]:
 def _feature(own: AnyFeature, new: AnyFeature) -> tuple[Array, Array]:
     """Return how the columns of one feature are made from those in use."""
     if isinstance(own, Continuous):
+        if isinstance(new, Binary) and not any(isinstance(v, str) for v in new.labels):
+            low, high = (float(v) for v in new.labels)  # true or false in the other model's table
+            new = Continuous(new.name, scaling=(low, high - low))
         if not isinstance(new, Continuous):
             raise InputError(
                 f"column {own.name!r} is a number to the model in use and labels "
@@ -399,6 +402,8 @@ def _feature(own: AnyFeature, new: AnyFeature) -> tuple[Array, Array]:
         return np.array([[factor]]), np.array([constant])
     labels = pd.Series(list(own.labels), dtype=object)
     codes, _ = own.read(labels)
+    if isinstance(new, Continuous) and isinstance(own, Binary):
+        labels = labels.map(lambda label: label if isinstance(label, str) else float(label))
     recoded, known = new.read(labels)
     if not known.all():
         missing = [label for label, ok in zip(own.labels, known, strict=True) if not ok]

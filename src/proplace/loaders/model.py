@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ from proplace.schema import Binary, Continuous, Ordinal, Schema, files
 from proplace.schema.problems import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from proplace.certification import Margin
     from proplace.core.network import Array
@@ -312,7 +313,8 @@ class Model:
         An array holds the columns that the source itself takes, in its order.
         """
         if isinstance(X, pd.DataFrame):
-            return X
+            names = self._exported_names(X.columns)
+            return X.rename(columns={given: own for own, given in names.items()}) if names else X
         rows = np.asarray(X, dtype=object)
         if rows.ndim == 1 and len(rows) == len(self._columns):
             rows = rows[None]
@@ -326,9 +328,11 @@ class Model:
     def encode(self, X: pd.DataFrame | npt.ArrayLike) -> Array:
         """Encode a table as the model itself does: rows of the network.
 
-        Numbers may lie a little outside of the ranges of the schema: the model takes any.
+        Numbers may lie a little outside of the ranges of the schema: the model takes any. True and
+        false count as 1 and 0 where nobody has described the column.
         """
-        return _encoded(self.schema, self.table(X))
+        table = self.table(X)
+        return _encoded(self.schema, table if self.declared else _counted(self.schema, table))
 
     def predict(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any]:
         """Class label of each row of a table in original units, by the network read here."""
@@ -556,6 +560,8 @@ class Model:
         """
         if not self.has_preprocessing:
             return self._encoded_by(schema, scaled_twice=scaled_twice)
+        if names := self._exported_names(schema.by_name):
+            return self._with_names(names).with_schema(schema)
         if not self.has_column_names:
             return self.with_column_names(
                 [feature.name for feature in schema.features]
@@ -680,7 +686,29 @@ class Model:
                 f"{len(names)} columns are named, the model takes {len(self._columns)}, which have no "
                 "names of their own; name each, in the model's order, and nothing else"
             )
-        new = dict(zip(self._columns, names, strict=True))
+        return self._with_names(dict(zip(self._columns, names, strict=True)))
+
+    def with_names_of_table(self, names: Iterable[str]) -> Model:
+        """Return the model under a table's names of its columns, where an exporter has changed them.
+
+        skl2onnx writes ``monthly_income`` for ``monthly income`` and ``monthly-income``.
+        """
+        found = self._exported_names(names)
+        return self._with_names(found) if found else self
+
+    def _exported_names(self, names: Iterable[str]) -> dict[str, str]:
+        """Name in a table of each column whose own name an exporter has changed."""
+        given = {name for name in names if isinstance(name, str)}
+        gone = set(self.schema.by_name) - given
+        if not gone or not self.has_column_names:
+            return {}
+        found: dict[str, list[str]] = {}
+        for name in given - set(self._columns):
+            found.setdefault(_exported(name), []).append(name)
+        return {own: found[own][0] for own in gone if len(found.get(own, ())) == 1}
+
+    def _with_names(self, names: Mapping[str, str]) -> Model:
+        new = {name: names.get(name, name) for name in self._columns}
         features = [dataclasses.replace(f, name=new[f.name]) for f in self.schema.features]
         back = {name: old for old, name in new.items()}
 
@@ -690,7 +718,7 @@ class Model:
         return dataclasses.replace(
             self,
             schema=Schema(features),
-            _columns=tuple(names),
+            _columns=tuple(new.values()),
             _original=_behind(change, self._original),
             _probabilities=_behind(change, self._probabilities),
             has_column_names=True,
@@ -709,6 +737,29 @@ def _behind(
 ) -> Callable[[pd.DataFrame], Any] | None:
     """Return what asks the source about a changed table; None where it is not at hand."""
     return None if ask is None else lambda table: ask(change(table))
+
+
+def _exported(name: str) -> str:
+    """Return how skl2onnx writes the name of a column.
+
+    >>> _exported("monthly income"), _exported("2nd-home")
+    ('monthly_income', '_2nd_home')
+    """
+    word = re.sub(r"[^\w+]", "_", name)
+    return f"_{word}" if re.match("[0-9]", word) else word
+
+
+def _counted(schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose columns of true and false hold 1 and 0, where the model takes numbers."""
+    names = [
+        feature.name
+        for feature in schema.features
+        if isinstance(feature, Continuous)
+        and feature.name in table.columns
+        and pd.api.types.is_bool_dtype(table[feature.name].dropna().infer_objects().dtype)
+    ]
+    cells = {name: table[name].astype("boolean").astype("Float64") for name in names}
+    return table.assign(**cells) if names else table
 
 
 def _encoded(schema: Schema, table: pd.DataFrame) -> Array:

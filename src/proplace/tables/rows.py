@@ -168,7 +168,7 @@ def _named(model: Model, frame: pd.DataFrame) -> Model:
     """Return a model with the names of the table's columns, if it has none of its own."""
     names = [str(name) for name in frame.columns]
     if model.has_column_names or set(model.schema.by_name) <= set(names):
-        return model
+        return model.with_names_of_table(names)
     return model.with_column_names(names)
 
 

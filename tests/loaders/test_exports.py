@@ -1,0 +1,138 @@
+"""Pipelines exported as ``to_onnx(pipe, table[:1])`` from the tables that people have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import proplace as pp
+
+skl2onnx = pytest.importorskip("skl2onnx")
+pytest.importorskip("onnxruntime")
+
+
+def people(n=300):
+    """A table of every type, and the class of each row."""
+    rng = np.random.default_rng(0)
+    income, age = rng.integers(20_000, 90_000, n), rng.integers(18, 80, n)
+    table = pd.DataFrame(
+        {
+            "income": income,
+            "children": rng.integers(0, 5, n),
+            "age": age + 0.125,
+            "rate": rng.random(n).astype(np.float32),
+            "ratio": income / 30_000,
+            "share": rng.random(n).astype(np.float32),
+            "rich": income > 55_000,
+            "degree": rng.choice(["none", "school"], n),
+            "owner": rng.random(n) > 0.5,
+            "job": pd.Series(rng.choice(["cook", "clerk", "nurse"], n), dtype=object),
+            "town": pd.Categorical(rng.choice(["Ulm", "Bonn"], n)),
+            "in-come": age - 18,
+            "my age": age,
+        }
+    )
+    wanted = income + 20_000 * table.owner + 5_000 * table.children > 70_000
+    return table, np.where(wanted ^ (rng.random(n) < 0.05), "yes", "no")
+
+
+TABLES = {
+    "int64": ["income", "children"],
+    "float64": ["age", "ratio"],
+    "float32": ["rate", "share"],
+    "bool": ["owner", "rich"],
+    "text": ["job", "degree"],
+    "category": ["town", "income"],
+    "mixed": ["income", "children", "age", "owner", "job", "town"],
+    "odd names": ["income", "in-come", "my age"],
+}
+CLASSIFIERS = [LogisticRegression(), MLPClassifier((6,), max_iter=200, random_state=0)]
+
+
+def encoder(table):
+    words = [name for name in table if table[name].dtype.kind not in "iufb"]
+    flags = [name for name in table if table[name].dtype.kind == "b"]
+    numbers = [name for name in table if name not in (*words, *flags)]
+    steps = [(StandardScaler(), numbers), ("passthrough", flags), (OneHotEncoder(), words)]
+    return make_column_transformer(*(step for step in steps if step[1]))
+
+
+def export(folder, pipe, table, *, zipmap=True, name="model.onnx"):
+    made = skl2onnx.to_onnx(pipe, table[:1], options={"zipmap": zipmap})
+    path = folder / name
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("zipmap", [True, False], ids=["zipmap", "array"])
+@pytest.mark.parametrize("classifier", CLASSIFIERS, ids=["logistic", "mlp"])
+@pytest.mark.parametrize("columns", TABLES.values(), ids=TABLES)
+def test_export_of_a_table_answers_as_the_pipeline(tmp_path, columns, classifier, zipmap):
+    table, y = people()
+    table = table[columns]
+    pipe = make_pipeline(encoder(table), classifier).fit(table, y)
+
+    model = pp.Model.of(export(tmp_path, pipe, table, zipmap=zipmap))
+
+    assert model.has_original
+    assert (model.predict(table) == pipe.predict(table)).all()
+    assert (model.predict_original(table) == pipe.predict(table)).all()
+    model.check_agreement(table)
+
+
+@pytest.mark.parametrize("kind", ["int64", "float64", "float32"])
+def test_export_of_a_scaler_alone_takes_each_type_of_number(tmp_path, kind):
+    table, y = people()
+    table = table[["income", "children"]].astype(kind)
+    pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, y)
+
+    model = pp.Model.of(export(tmp_path, pipe, table)).with_column_names(list(table))
+
+    assert model.has_original
+    assert (model.predict(table) == pipe.predict(table)).all()
+
+
+def test_bool_column_of_an_export_is_a_binary_feature(tmp_path):
+    table, y = people()
+    table = table[["income", "owner"]]
+    pipe = make_pipeline(encoder(table), LogisticRegression()).fit(table, y)
+    model = pp.Model.of(export(tmp_path, pipe, table))
+
+    assert model.schema.by_name["owner"] == pp.Binary("owner", [False, True])
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["passthrough", "scaled"])
+def test_model_of_a_pipeline_counts_true_as_one(scaled):
+    table, y = people()
+    table = table[["income", "owner"]]
+    front = StandardScaler() if scaled else encoder(table)
+    pipe = make_pipeline(front, LogisticRegression()).fit(table, y)
+    model = pp.Model.of(pipe)
+
+    for same in (table, table.astype({"owner": "boolean"}), table.astype({"owner": object})):
+        assert (model.predict(same) == pipe.predict(table)).all()
+    model.check_agreement(table)
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["passthrough", "scaled"])
+def test_counterfactuals_of_an_export_keep_the_names_and_types_of_the_table(tmp_path, scaled):
+    table, y = people()
+    table = table[["in-come", "income", "owner"]]
+    front = encoder(table)
+    if scaled:
+        front = make_pipeline(front, StandardScaler())
+    pipe = make_pipeline(front, LogisticRegression()).fit(table, y)
+    refused = table[pipe.predict(table) == "no"][:3]
+
+    explainer = pp.Proplace(export(tmp_path, pipe, table), 0.001).fit(table)
+    answers = explainer.explain(refused, "yes")
+
+    found = pd.DataFrame([answer.counterfactual for answer in answers])[list(table)]
+    assert (pipe.predict(found.astype(table.dtypes)) == "yes").all()
