@@ -136,3 +136,25 @@ def test_counterfactuals_of_an_export_keep_the_names_and_types_of_the_table(tmp_
 
     found = pd.DataFrame([answer.counterfactual for answer in answers])[list(table)]
     assert (pipe.predict(found.astype(table.dtypes)) == "yes").all()
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["passthrough", "scaled"])
+def test_shift_sets_of_pipelines_fit_a_table_with_booleans(scaled):
+    table, y = people()
+    table = table[["income", "owner"]]
+
+    def fitted(part):
+        front = StandardScaler() if scaled else encoder(table)
+        return make_pipeline(front, LogisticRegression()).fit(table[part], y[part])
+
+    pipes = [fitted(slice(250)), fitted(slice(25, 275)), fitted(slice(50, 300))]
+    refused = table[pipes[0].predict(table) == "no"][:3]
+    shifts = pp.Shifts.hull(pipes, source=pipes[0])
+
+    answers = (
+        pp.Proplace(pipes[0], shifts, required_models=[pipes[1]]).fit(table).explain(refused, "yes")
+    )
+
+    found = pd.DataFrame([answer.counterfactual for answer in answers])[list(table)]
+    for pipe in pipes:
+        assert (pipe.predict(found.astype(table.dtypes)) == "yes").all()

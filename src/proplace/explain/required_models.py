@@ -13,7 +13,6 @@ from proplace.loaders.coordinates import shifts_for, taking_rows_of, with_cutoff
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Schema
-from proplace.tables.rows import with_true_and_false
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,9 +136,7 @@ def _named(own: Model, base: Model, schema: Schema | None) -> Model:
         return own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
     if schema is None and own.has_preprocessing:  # the table shows what is true or false
         mine = base.schema.features
-        return with_true_and_false(
-            own, {f.name for f in mine if f == Binary(f.name, (False, True))}
-        )
+        return own.with_binaries({f.name for f in mine if f == Binary(f.name, (False, True))})
     return own
 
 

@@ -62,6 +62,7 @@ class Mixture:
 
 
 Flowing = Single | Mixture
+DType = Literal["float", "integer", "boolean"]
 
 
 @dataclass
@@ -72,7 +73,7 @@ class _Source:
     labels: tuple[Label, ...] | None = None
     ordered: bool = False
     missing: Label | None = None
-    dtype: Literal["float", "integer", "boolean"] = "float"
+    dtype: DType = "float"
 
 
 @dataclass
@@ -81,9 +82,7 @@ class Flow:
 
     sources: dict[str, _Source] = field(default_factory=dict)
 
-    def column(
-        self, name: str, dtype: Literal["float", "integer", "boolean"] = "float"
-    ) -> Single:
+    def column(self, name: str, dtype: DType = "float") -> Single:
         """Take a column of the table, as a number unless it is made a category later."""
         self.sources.setdefault(name, _Source(name, dtype=dtype))
         return Single(name)

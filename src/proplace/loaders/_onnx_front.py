@@ -9,7 +9,7 @@ norm. Every tensor in front of the first trained layer is followed as a list of 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from proplace.loaders._flow import Flowing
+    from proplace.loaders._flow import DType, Flowing
     from proplace.loaders._onnx_constants import Constants, Values
 
 Columns = list["Flowing"]
 _INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
-_DTYPES: dict[int, Literal["integer", "boolean"]] = {
-    **dict.fromkeys(_INTEGERS, "integer"),
-    9: "boolean",
-}
+_DTYPES: dict[int, DType] = {**dict.fromkeys(_INTEGERS, "integer"), 9: "boolean"}
 _LINEAR = frozenset({"MatMul", "Gemm", "LinearClassifier"})
-_SAME = frozenset({"Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_SAME = frozenset(
+    {"Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+)
 _ELEMENTWISE = _SAME | {"Add", "Div", "Mul", "Scaler", "Sub"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -125,7 +126,7 @@ def _referee(
 
 def _session(model: Any, front: Front) -> Any | None:
     """Return what runs a graph: onnxruntime, or the reference of onnx, which is slower; or None."""
-    try:
+    with contextlib.suppress(Exception):  # not installed, another version, mixed types of skl2onnx
         runtime = importlib.import_module("onnxruntime")
         options = runtime.SessionOptions()
         options.log_severity_level = 4
@@ -133,8 +134,6 @@ def _session(model: Any, front: Front) -> Any | None:
         return runtime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except Exception:  # not installed, a newer version, or types mixed as skl2onnx mixes them
-        pass
     try:
         session = _Reference(model, front)
         session.run(None, _feeds(session, front, probe_table(front.flow.finish(front.columns)[0])))
@@ -159,9 +158,7 @@ class _Reference:
             if node.op_type == "LinearClassifier" and "intercepts" not in names:
                 classes = next(a for a in node.attribute if a.name.startswith("classlabels"))
                 count = len(classes.ints) or len(classes.strings)
-                node.attribute.append(
-                    front.onnx.helper.make_attribute("intercepts", [0.0] * count)
-                )
+                node.attribute.append(front.onnx.helper.make_attribute("intercepts", [0.0] * count))
         self._run = reference.ReferenceEvaluator(model).run
         self._inputs = [
             _Input(

@@ -40,7 +40,7 @@ from proplace.core.text import listing
 from proplace.core.transforms import InputMap
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
-from proplace.schema import Categorical, Continuous
+from proplace.schema import Binary, Categorical, Continuous
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,8 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
 
     The same numbers in the first layer mean something else behind another scaler.
     """
+    if isinstance(delta, Shifts) and delta.encoding == model.coordinates_as_read != "":
+        delta = delta.behind(model.network).encoded_as(model)  # the same layers
     shifts = Shifts.of(model.network, delta)
     if not isinstance(delta, Shifts) or shifts.trained_radii is not None:
         # Around the network: it takes the same rows, and what trains within needs the cut-off.
@@ -115,6 +117,7 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
             f"the retrained model has the classes {listing(other.classes)}, the model in use "
             f"{listing(base.classes)}; retrain it for the same classes"
         )
+    other = _with_binaries_of(base, other)
     A, a = _recoded(base, other)
     net, own = other.network, base.network.input_map
     theirs = net.input_map
@@ -147,6 +150,7 @@ def rounding_in_coordinates_of(base: Model, other: Model) -> tuple[Array, Array]
     For each weight and each bias. The bias also bears what a label of some column is off by where the
     recoding of labels was solved for.
     """
+    other = _with_binaries_of(base, other)
     A, a = _recoded(base, other)
     first, own = other.network.layers[0], _absolute(base.network.input_map)
     W, b = _absolute(other.network.input_map).fold(np.abs(first.W), np.abs(first.bias))
@@ -182,6 +186,15 @@ def _residual(base: Model, other: Model, A: Array, a: Array) -> Array:
 def _on_inputs(fold: Fold | None, count: int) -> Fold | None:
     """What is folded into a first layer, which scales rows alone, for another number of inputs."""
     return fold and dataclasses.replace(fold, columns=np.ones(count), shift=np.zeros(count))
+
+
+def _with_binaries_of(base: Model, other: Model) -> Model:
+    """Return another model with the same numbers called true or false."""
+    if not other.has_preprocessing:
+        return other
+    return other.with_binaries(
+        {f.name for f in base.schema.features if f == Binary(f.name, (False, True))}
+    )
 
 
 def with_classes_of(base: Model, other: Model) -> Model:

@@ -39,7 +39,7 @@ from proplace.schema import Binary, Continuous, Ordinal, Schema, files
 from proplace.schema.problems import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from proplace.certification import Margin
     from proplace.core.network import Array
@@ -119,6 +119,7 @@ class Model:
     labelled: bool = True
     bare: bool = False
     threshold: Threshold | None = None
+    _encoding_as_read: str = ""
 
     @classmethod
     def of(cls, source: object, *, cutoff: Cutoff | None = None) -> Model:
@@ -466,6 +467,12 @@ class Model:
         return self.encoding + ("" if self.threshold is None else self.threshold.tag)
 
     @property
+    def coordinates_as_read(self) -> str:
+        """The coordinates before numbers were called true or false, which leaves the layers alone."""
+        tag = "" if self.threshold is None else self.threshold.tag
+        return (self._encoding_as_read or self.encoding) + tag
+
+    @property
     def scaling(self) -> tuple[Array, Array]:
         """Offset and scale of each encoded column."""
         pairs = [
@@ -584,7 +591,26 @@ class Model:
         features = [_merged(feature, theirs[name], single) for name, feature in mine.items()]
         merged = Schema(features, rules=schema.rules)
         net = self._seen_through(merged)
-        return dataclasses.replace(self, schema=merged, network=net, declared=True)
+        return dataclasses.replace(
+            self,
+            schema=merged,
+            network=net,
+            declared=True,
+            _encoding_as_read=self._encoding_as_read or self.encoding,
+        )
+
+    def with_binaries(self, names: Container[str]) -> Model:
+        """Return the same model, whose numbers with these names are true or false in the table."""
+        features = [
+            Binary(each.name, (False, True))
+            if each.name in names and isinstance(each, Continuous)
+            else each
+            for each in self.schema.features
+        ]
+        if features == list(self.schema.features):
+            return self
+        found = self.with_schema(Schema(features, rules=self.schema.rules))
+        return dataclasses.replace(found, declared=self.declared)
 
     def _seen_through(self, schema: Schema) -> Network:
         """Return the network on the rows of a schema that calls some of its numbers yes or no.

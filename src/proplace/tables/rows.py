@@ -12,15 +12,13 @@ import pandas as pd
 
 from proplace.core.errors import InputError, RowsSkippedWarning, SchemaError
 from proplace.loaders.model import Model
-from proplace.schema import Binary, Continuous, Schema
+from proplace.schema import Continuous, Schema
 from proplace.schema.cells import filled, numbers
 from proplace.schema.infer import with_range
 from proplace.schema.problems import BadRow, left_out
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from proplace.core.network import Array
     from proplace.schema.rules import AnyFeature
 
@@ -50,23 +48,9 @@ def with_booleans(model: Model, frame: pd.DataFrame) -> Model:
 
     Models count true as 1 and false as 0, and know no other word for such a column than a number.
     """
-    return with_true_and_false(
-        model, {each.name for each in model.schema.features if _is_boolean(each, frame)}
+    return model.with_binaries(
+        {each.name for each in model.schema.features if _is_boolean(each, frame)}
     )
-
-
-def with_true_and_false(model: Model, names: Container[str]) -> Model:
-    """Return a model whose numbers with these names are true or false."""
-    features = [
-        Binary(each.name, (False, True))
-        if each.name in names and isinstance(each, Continuous)
-        else each
-        for each in model.schema.features
-    ]
-    if features == list(model.schema.features):
-        return model
-    found = model.with_schema(Schema(features, rules=model.schema.rules))
-    return replace(found, declared=model.declared)
 
 
 def with_steps(model: Model, frame: pd.DataFrame) -> Model:
