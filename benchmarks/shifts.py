@@ -135,7 +135,7 @@ def learned(net: pp.Network, history: Sequence[pp.Network], coverage: float) -> 
 
 def hull(net: pp.Network, history: Sequence[pp.Network], coverage: float) -> pp.Shifts:
     """The smallest box that contains the retrainings; nothing is said of the next one."""
-    return pp.Shifts.hull(history)
+    return pp.Shifts.bounding(history)
 
 
 WAYS: dict[str, Callable[[pp.Network, Sequence[pp.Network], float], pp.Shifts]] = {

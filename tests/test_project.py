@@ -65,7 +65,7 @@ def test_project_without_schema_takes_names_and_order_from_the_table(folder):
 
 def test_project_takes_a_shift_set_in_place_of_delta(folder):
     model = pp.Model.of(folder / "lender.npz")
-    pp.Shifts.hull([NET, LATER], source=model).save(folder / "shifts.npz")
+    pp.Shifts.bounding([NET, LATER], source=model).save(folder / "shifts.npz")
     assert isinstance(read(folder, delta="shifts.npz").open().delta, pp.Shifts)
 
 

@@ -106,7 +106,7 @@ def test_set_of_past_models_has_the_cutoff(lender, tmp_path):
     later[-1].intercept_ -= 0.003
     export_sklearn(tmp_path / "later.onnx", later, frame, zipmap=False)
     models = (folder / "m.onnx", tmp_path / "later.onnx")
-    made = ("shifts", "hull", *models, "--model", models[0], "--out", tmp_path / "s.npz")
+    made = ("shifts", "bounding", *models, "--model", models[0], "--out", tmp_path / "s.npz")
     good(*made, *CUT)
     shown = good("shifts", "show", tmp_path / "s.npz", "--model", models[1], "--json").json
     assert shown["contains_model"]

@@ -43,7 +43,7 @@ def past(loans, tmp_path_factory):
     nets = [moved(loans.net, 0.01, seed) for seed in range(4)]
     for n, net in enumerate(nets):
         net.save(folder / f"past-{n}.npz")
-    box = pp.Shifts.hull(nets)
+    box = pp.Shifts.bounding(nets)
     box.save(folder / "shifts.npz")
     pp.Shifts.of(loans.net, 0.02).save(folder / "around.npz")
     return folder, nets, box
@@ -69,7 +69,7 @@ def rejected(*words):
 
 def test_a_hull_holds_each_parameter_from_its_least_to_its_largest(past, tmp_path):
     out = tmp_path / "hull.npz"
-    assert facts_of("shifts", "hull", *files(past), "--out", out)["digest"] == past[2].digest
+    assert facts_of("shifts", "bounding", *files(past), "--out", out)["digest"] == past[2].digest
     made = pp.Shifts.load(out)
     for n, layers in enumerate(zip(*(net.layers for net in past[1]), strict=True)):
         W = np.array([layer.W for layer in layers])
@@ -84,16 +84,16 @@ def test_a_hull_holds_each_parameter_from_its_least_to_its_largest(past, tmp_pat
 def test_nothing_is_overwritten_and_the_name_is_looked_at_first(past, tmp_path):
     out = tmp_path / "hull.npz"
     out.write_text("mine")
-    failed(run("shifts", "hull", *files(past), "--out", out), OutputError, name=out.name)
+    failed(run("shifts", "bounding", *files(past), "--out", out), OutputError, name=out.name)
     assert out.read_text() == "mine"
     other = tmp_path / "box.json"
-    failed(run("shifts", "hull", "no-such.npz", "--out", other), OutputError, name=other.name)
+    failed(run("shifts", "bounding", "no-such.npz", "--out", other), OutputError, name=other.name)
 
 
 def test_what_is_shown_of_a_set(loans, past):
     folder, nets, box = past
     facts = facts_of("shifts", "show", folder / "shifts.npz")
-    assert (facts["digest"], facts["about"]) == (box.digest, "hull of 4 networks")
+    assert (facts["digest"], facts["about"]) == (box.digest, "bounding set of 4 networks")
     assert "contains_model" not in facts
     for n, layer in enumerate(facts["layers"]):
         values = np.array([[*net.layers[n].W.ravel(), *net.layers[n].b] for net in nets])
@@ -172,9 +172,9 @@ def test_scalers_that_were_fitted_again_are_expressed_behind_that_in_use(tmp_pat
     first.save(tmp_path / "first.npz")
     again.save(tmp_path / "again.npz")
     paths = [tmp_path / "first.npz", tmp_path / "again.npz"]
-    good("shifts", "hull", *paths, "--out", tmp_path / "both.npz")
+    good("shifts", "bounding", *paths, "--out", tmp_path / "both.npz")
     words = [paths[1], "--model", paths[0], "--out", tmp_path / "one.npz"]
-    good("shifts", "hull", *words)
+    good("shifts", "bounding", *words)
     read = [pp.Model.of(path).network for path in paths]
     for name in ("both.npz", "one.npz"):  # 2 * 1 = 1 * 2: it is the same model
         show = ["shifts", "show", tmp_path / name, "--model", paths[0]]
@@ -227,7 +227,9 @@ def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_pat
             done = run(*words)
             failed(done, error, name=name)
             assert name in done.stderr
-    done = run("shifts", "hull", *files(past), tmp_path / "other.npz", "--out", tmp_path / "x.npz")
+    done = run(
+        "shifts", "bounding", *files(past), tmp_path / "other.npz", "--out", tmp_path / "x.npz"
+    )
     failed(done, DeltaError, name="other.npz")
     assert not (tmp_path / "x.npz").exists()
 
@@ -250,7 +252,7 @@ def test_rows_are_certified_for_every_network_of_the_set(loans, past, tmp_path):
     assert 0 < expected.sum() < len(expected)
     facts = facts_of("certify", *words)
     assert facts["delta"] == box.digest
-    assert facts["shifts"] == {"digest": box.digest, "about": "hull of 4 networks"}
+    assert facts["shifts"] == {"digest": box.digest, "about": "bounding set of 4 networks"}
     around = [*words[:-1], folder / "around.npz"]
     plain = [*words[:-2], "--delta", 0.02]
     assert facts_of("certify", *around)["robust"] == facts_of("certify", *plain)["robust"]
@@ -263,10 +265,10 @@ def test_one_person(loans, past):
     assert answer["delta"] == box.digest
     assert answer["shifts"] == {
         "digest": box.digest,
-        "about": "hull of 4 networks",
+        "about": "bounding set of 4 networks",
         "contains_model": False,
     }
-    assert "hull of 4 networks" in answer["sentence"]
+    assert "bounding set of 4 networks" in answer["sentence"]
     point = loans.schema.encode(pd.DataFrame([answer["counterfactual"]]))[0]
     for net in (loans.net, *nets):
         assert forward(net, point)[0] >= 0.0
@@ -304,7 +306,7 @@ def test_a_folder_of_results_holds_its_set(loans, past, results):
     assert set(table["delta"]) == {f"shifts {box.digest}"}
     back = pp.read_results(results)
     assert back.provenance.delta == box.digest
-    assert back.provenance.delta_about == "hull of 4 networks"
+    assert back.provenance.delta_about == "bounding set of 4 networks"
     assert all(e.setting.current.shifts == box for e in back)
     assert [e.describe().sentence for e in back] == list(table["sentence"])
     assert (
@@ -398,7 +400,7 @@ def test_the_page_of_a_folder(past, results, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert f"{said}</p>" in text
     assert past[2].digest in text
-    assert "hull of 4 networks" in text
+    assert "bounding set of 4 networks" in text
     assert "--shifts results/shifts.npz" in text
 
 
@@ -471,7 +473,7 @@ def voted(loans, past, tmp_path_factory):
     folder, nets, _ = past
     place = tmp_path_factory.mktemp("voted")
     loans.people.head(2).to_csv(place / "people.csv", index=False)
-    pp.Shifts.hull([nets[1], nets[3]]).save(place / "own.npz")
+    pp.Shifts.bounding([nets[1], nets[3]]).save(place / "own.npz")
     words = loans.options(input=place / "people.csv", out=place / "results")
     words += ["--required-model", f"{folder / 'past-2.npz'}:0.005"]
     words += ["--required-model", f"{folder / 'past-1.npz'}:{place / 'own.npz'}"]

@@ -226,23 +226,23 @@ def test_a_hull_is_the_smallest_box():
     rng = np.random.default_rng(5)
     net = random_case(rng, 2).net
     nets = [moved(net, rng, 0.2) for _ in range(5)]
-    hull = pp.Shifts.hull(nets)
+    hull = pp.Shifts.bounding(nets)
     assert all(hull.contains(one) for one in nets)
     theta = np.array([parameters(one) for one in nets])
     np.testing.assert_array_equal(parameters(hull.low), theta.min(axis=0))
     np.testing.assert_array_equal(parameters(hull.high), theta.max(axis=0))
-    assert pp.Shifts.hull([net]).frozen
-    assert "hull of 5 networks" in repr(hull)
+    assert pp.Shifts.bounding([net]).frozen
+    assert "bounding set of 5 networks" in repr(hull)
 
 
 def test_networks_without_a_common_box_are_refused():
     a = pp.Network([([[1.0, 2.0]], [0.5])])
     with raises(DeltaError, name="scale"):
-        pp.Shifts.hull([a, pp.Network([([[1.0, 2.0]], [0.5])], scale=[1.0, 2.0])])
+        pp.Shifts.bounding([a, pp.Network([([[1.0, 2.0]], [0.5])], scale=[1.0, 2.0])])
     with raises(DeltaError, name=None, match="architecture"):
-        pp.Shifts.hull([a, NET])
+        pp.Shifts.bounding([a, NET])
     with raises(DeltaError, name="networks"):
-        pp.Shifts.hull([])
+        pp.Shifts.bounding([])
 
 
 def test_scaled_boxes_are_nested():
@@ -295,7 +295,7 @@ def test_the_intersection_keeps_the_encoding():
     later = [
         retrained(pipe, SHAPES["standard"](), *people(60, seed), epochs=1) for seed in range(1, 4)
     ]
-    a, b = (pp.Shifts.hull([pipe, *some], source=pipe) for some in (later[:2], later[1:]))
+    a, b = (pp.Shifts.bounding([pipe, *some], source=pipe) for some in (later[:2], later[1:]))
     both = a.intersect(b)
     assert both.encoding == pp.Model.of(pipe).encoding != ""
     assert both.contains(pp.Model.of(pipe).network)
@@ -325,11 +325,11 @@ def test_files_keep_every_bit(tmp_path):
 
 
 def test_what_is_said_about_a_box_is_kept_and_does_not_name_it(tmp_path):
-    hull = pp.Shifts.hull([NET])
+    hull = pp.Shifts.bounding([NET])
     plain = pp.Shifts(hull.low, hull.high)
     assert plain.digest == hull.digest
     hull.save(tmp_path / "a.npz")
-    assert pp.Shifts.load(tmp_path / "a.npz").about == "hull of 1 network"
+    assert pp.Shifts.load(tmp_path / "a.npz").about == "bounding set of 1 network"
 
 
 def test_the_digest_names_every_end_and_the_input_map():
@@ -409,9 +409,9 @@ def test_a_moved_box_has_the_same_intervals_around_another_network(bias):
         )
 
     old, new, others = network(), network(5.0), [network() for _ in range(3)]
-    box = pp.Shifts.hull([old, *others])
-    frozen = pp.Shifts.hull([old])
-    assert frozen.moved(old, new) == pp.Shifts.hull([new])
+    box = pp.Shifts.bounding([old, *others])
+    frozen = pp.Shifts.bounding([old])
+    assert frozen.moved(old, new) == pp.Shifts.bounding([new])
     there = box.moved(old, new)
     assert there.contains(new)
     assert not there.contains(old)

@@ -262,7 +262,7 @@ def test_boxes_of_trained_weights():
     given = pp.Shifts.of(plain, DELTA)  # of the folded weights
     assert given.trained_radius == DELTA
     assert pp.Shifts.of(net, given).trained_radii is None
-    assert pp.Shifts.hull([net, plain]).trained_radii is None
+    assert pp.Shifts.bounding([net, plain]).trained_radii is None
     pairs = pp.Shifts.of(net, [(0.1, 0.2), (0.3, 0.4)])
     assert (pairs.trained_radius, pairs.trained_radii) == (None, ((0.1, 0.2), (0.3, 0.4)))
     assert "radii per layer around the trained weights" in pairs.about

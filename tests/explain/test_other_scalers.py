@@ -43,7 +43,7 @@ def past():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
     frame, _ = table(0)
-    box = pp.Shifts.hull(past)
+    box = pp.Shifts.bounding(past)
     box.save(tmp_path / "box.npz")
     for wrong in (box, box.scaled(0.5), pp.Shifts.load(tmp_path / "box.npz")):
         for call in (
@@ -67,7 +67,7 @@ def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_box_of_bare_networks_says_nothing_of_the_table(main, past):
     frame, _ = table(0)
-    bare = pp.Shifts.hull([pp.Model.of(one).network for one in past])
+    bare = pp.Shifts.bounding([pp.Model.of(one).network for one in past])
     with raises(DeltaError, name="delta", match="encoded_as"):
         pp.Proplace(main, bare).fit(frame)
     pp.certify(main, frame, bare.encoded_as(main))  # by whoever knows better
@@ -78,7 +78,7 @@ def test_a_box_of_bare_networks_says_nothing_of_the_table(main, past):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_behind_the_model_in_use_each_model_of_the_box_accepts_the_answers(main, past):
     frame, _ = table(0)
-    box = pp.Shifts.hull(past, source=main)
+    box = pp.Shifts.bounding(past, source=main)
     assert box.encoding == pp.Model.of(main).encoding
     explainer = pp.Proplace(main, box, k=5).fit(frame)
     found = [e for e in explainer.explain(frame[:40]) if e.found]
@@ -90,4 +90,4 @@ def test_behind_the_model_in_use_each_model_of_the_box_accepts_the_answers(main,
 
 def test_boxes_behind_different_scalers_do_not_meet(main, past):
     with raises(DeltaError, name="other"):
-        pp.Shifts.hull(past).intersect(pp.Shifts.hull(past, source=main))
+        pp.Shifts.bounding(past).intersect(pp.Shifts.bounding(past, source=main))

@@ -108,7 +108,7 @@ def test_answers_of_a_pipeline(ledger):
 
 
 def test_answers_of_several_networks(ledger):
-    shifts = pp.Shifts.hull([NET, LATER])
+    shifts = pp.Shifts.bounding([NET, LATER])
     both = answers(1, net=NET, delta=shifts, required_models=[(LATER, 0.005)])
     (number,) = ledger.issue(both, ["berta"]).ids
     terms = ledger.promise(number).terms

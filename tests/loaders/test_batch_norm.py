@@ -357,7 +357,7 @@ def test_calibration_says_what_no_delta_includes():
     with pytest.warns(CalibrationWarning, match=r"no delta includes them.*Shifts\.hull"):
         found = pp.calibrate_delta(module, X, retrained=[moved], people=X[:20], deltas=[1e-4], k=5)
     assert found.change == np.inf
-    box = pp.Shifts.hull([module, moved])
+    box = pp.Shifts.bounding([module, moved])
     assert box.contains(pp.Network.from_torch(moved))
     assert pp.certify(module, X, box, 1).robust.any()
 

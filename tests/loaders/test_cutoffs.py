@@ -172,8 +172,8 @@ def test_hull_has_the_cutoff_of_its_source_and_no_other():
     pipe = fitted(("no", "yes"), "logistic")
     later = [fitted(("no", "yes"), "logistic", seed) for seed in (1, 2)]
     model = pp.Model.of(pipe, cutoff={"yes": 0.7})
-    box = pp.Shifts.hull(later, source=model)
-    plain = pp.Shifts.hull(later, source=pipe)
+    box = pp.Shifts.bounding(later, source=model)
+    plain = pp.Shifts.bounding(later, source=pipe)
     logit = np.log(0.7 / 0.3)
     np.testing.assert_allclose(box.low.layers[0].b, plain.low.layers[0].b - logit, rtol=1e-12)
     pp.Proplace(model, box, k=5).fit(table())

@@ -38,7 +38,7 @@ def history(lender):
 
 @pytest.fixture(scope="module")
 def box(history):
-    hull = pp.Shifts.hull(history)
+    hull = pp.Shifts.bounding(history)
     return pp.Shifts(hull.low, hull.high, about=ABOUT)
 
 
@@ -76,7 +76,7 @@ def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, bo
     outside = "the model in use lies outside of this set, and "
     assert not box.contains(lender.net)
     assert f"{outside}accepts it as well." in result[0].describe().sentence
-    wide = pp.Shifts.hull([lender.net, *history])
+    wide = pp.Shifts.bounding([lender.net, *history])
     assert "outside" not in about(result[0], wide).describe().sentence
     assert "outside" not in about(result[0], pp.Shifts.of(lender.net, DELTA)).describe().sentence
     last = lender.net.layers[-1]
@@ -87,10 +87,10 @@ def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, bo
 
 
 def test_one_network_alone_is_no_promise_about_others(result, lender, history):
-    one = about(result[0], pp.Shifts.hull([lender.net]))
+    one = about(result[0], pp.Shifts.bounding([lender.net]))
     assert not proved(one)
     assert "shown for the model in use only" in one.describe().sentence
-    other = about(result[0], pp.Shifts.hull([history[0]]))
+    other = about(result[0], pp.Shifts.bounding([history[0]]))
     assert proved(other)  # every network of the set: another than the one in use
     assert "outside of this set" in other.describe().sentence
 

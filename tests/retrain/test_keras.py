@@ -79,7 +79,7 @@ def test_boxes_of_other_kinds_and_a_number():
         train(model, epochs=1)
         past.append(network(model))
     frozen = [(0.0, 0.01), (np.full((3, 4), 0.02), 0.0), (0.05, 0.05)]
-    for box in (pp.Shifts.hull(past[:2]), pp.Shifts.of(past[0], frozen)):
+    for box in (pp.Shifts.bounding(past[:2]), pp.Shifts.of(past[0], frozen)):
         assert not box.contains(network(model))
         train(model, pp.retrain.StayWithin(box), y=1 - Y)
         assert box.contains(network(model))

@@ -84,7 +84,7 @@ def history(model, count):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda model: pp.Shifts.hull([network(m) for m in history(model, 3)]),
+        lambda model: pp.Shifts.bounding([network(m) for m in history(model, 3)]),
         lambda model: pp.Shifts.learn([network(m) for m in history(model, 9)], coverage=0.7),
         lambda model: pp.Shifts.of(
             network(model), [(0.0, 0.0), (np.full((4, 5), 0.01) * np.eye(4, 5), 0.02), (0.03, 0.0)]
@@ -142,7 +142,7 @@ def test_a_pipeline_with_categories_and_a_box_of_whole_models(sparse):
     model = fitted(make_pipeline(steps), rows=frame)  # a pipeline in a pipeline
     later = copy.deepcopy(model)
     later[-1].partial_fit(later[:-1].transform(frame), labels(2))
-    shifts = pp.Shifts.hull([model, later])
+    shifts = pp.Shifts.bounding([model, later])
     found = pp.retrain.refit_within(model, frame, turned(labels(2)), shifts)
     assert shifts.contains(pp.Model.of(found).network)
     assert pp.Model.of(model).network.distance(pp.Model.of(found).network) > 1e-4
@@ -254,10 +254,10 @@ def test_a_box_of_another_model_is_refused():
     refitted = fitted(StandardScaler(), rows=NEW)
     with pytest.raises(DeltaError):
         pp.retrain.refit_within(refitted, NEW, labels(2), pp.Shifts.of(network(model), 0.1))
-    hull = pp.Shifts.hull([model, *history(model, 2)])
+    hull = pp.Shifts.bounding([model, *history(model, 2)])
     with raises(DeltaError, name="delta", match="another way"):
         pp.retrain.refit_within(refitted, NEW, labels(2), hull)
-    bare = pp.Shifts.hull([network(model[-1]), network(history(model, 1)[0][-1])])
+    bare = pp.Shifts.bounding([network(model[-1]), network(history(model, 1)[0][-1])])
     with raises(DeltaError, name="delta", match="encoded_as"):
         pp.retrain.refit_within(model, NEW, labels(2), bare)
     pp.retrain.refit_within(model, NEW, labels(2), bare.encoded_as(model), epochs=1)

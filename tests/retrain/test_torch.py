@@ -146,7 +146,7 @@ BOXES = {
     ),
     "uneven": frozen_and_uneven,
     "one-sided": one_sided,
-    "hull": lambda module: pp.Shifts.hull(variants(module, 3, 0.05)),
+    "hull": lambda module: pp.Shifts.bounding(variants(module, 3, 0.05)),
     "learned": lambda module: pp.Shifts.learn(variants(module, 12, 0.02), coverage=0.8),
     "elsewhere": lambda module: pp.Shifts.of(variants(module, 1, 0.5)[0], 0.01),
 }
@@ -499,7 +499,7 @@ def test_a_box_of_whole_models_is_of_those_that_scale_alike():
     module = Scaled([1.0, 2.0, 3.0])
     later = copy.deepcopy(module)
     steps(later, adam(later), *data(later), 3)
-    hull = pp.Shifts.hull([module, later])
+    hull = pp.Shifts.bounding([module, later])
     assert hull.encoding
     optimizer = adam(module)
     with pp.retrain.stay_within(module, hull, optimizer):

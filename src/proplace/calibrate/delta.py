@@ -666,7 +666,8 @@ def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
             "batch norm of the retrained networks moved a neuron that no weight or bias of the model in "
             "use can move (a layer without bias, a factor of 0), so that no delta includes them: "
             "validity on them is measured, not proved. Keep batch norm fixed when you retrain, train "
-            "the layer in front of it with a bias, or give the box of such networks, Shifts.hull(...)"
+            "the layer in front of it with a bias, or give the box of such networks, "
+            "Shifts.bounding(...)"
         )
     elif (
         one_delta and np.isfinite(found.max_change) and not _any_robust(question, found.max_change)

@@ -118,7 +118,7 @@ def read(path: Path) -> Shifts:
     if not path.is_file():
         why = "is a folder" if path.is_dir() else "no such file"
         raise DeltaError(
-            f"{path}: {why}; proplace shifts hull MODEL MODEL ... --out {path.name} makes one",
+            f"{path}: {why}; proplace shifts bounding MODEL MODEL ... --out {path.name} makes one",
             name=path.name,
         )
     return Shifts.load(path)
@@ -137,14 +137,14 @@ def check_fits(path: Path, shifts: Shifts, net: Network, model: Path) -> None:
         raise DeltaError(
             f"{path}: its intervals are for another architecture ({_sizes(shifts.low)}) than that of "
             f"{model} ({_sizes(net)}); give the model that they were made for, or make a file from "
-            f"retrainings of this one: proplace shifts hull MODEL MODEL ... --model {model} --out "
+            f"retrainings of this one: proplace shifts bounding MODEL MODEL ... --model {model} --out "
             "shifts.npz",
             name=path.name,
         )
     raise DeltaError(
         f"{path}: its intervals are for networks behind another scaler or encoding than that of "
         f"{model}; make it again with this model, and the same --schema if there is one, so that the "
-        f"others are taken behind its scaler: proplace shifts hull MODEL MODEL ... --model {model} "
+        f"others are taken behind its scaler: proplace shifts bounding MODEL MODEL ... --model {model} "
         "--out shifts.npz",
         name=path.name,
     )

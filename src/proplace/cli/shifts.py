@@ -41,7 +41,7 @@ InUse = Annotated[
 
 
 @shifts.command()
-def hull(
+def bounding(
     models: Models,
     out: Out,
     model: InUse = None,
@@ -56,13 +56,13 @@ def hull(
 
     [bold]Example[/bold]
 
-    proplace shifts hull 2021.onnx 2022.onnx 2023.onnx --model m.onnx --out shifts.npz
+    proplace shifts bounding 2021.onnx 2022.onnx 2023.onnx --model m.onnx --out shifts.npz
     """
     from proplace.core.shifts import Shifts  # noqa: PLC0415  (quick help)
 
     check_out(out)
     source, history = _models(models, model, schema, cutoff)
-    _write(Shifts.hull(history, source=source), out, as_json=as_json)
+    _write(Shifts.bounding(history, source=source), out, as_json=as_json)
 
 
 @shifts.command()
@@ -99,7 +99,7 @@ def learn(
 @shifts.command()
 def show(
     file: Annotated[
-        Path, typer.Argument(help="A file that hull, learn or Shifts.save has written.")
+        Path, typer.Argument(help="A file that bounding, learn or Shifts.save has written.")
     ],
     model: Annotated[
         Path | None, typer.Option(help="A model: does it lie in the set, and if not, where not?")

@@ -150,8 +150,8 @@ class Shifts:
         return cls._of_boxes(boxes, net.input_map, trained.about if trained else "", trained)
 
     @classmethod
-    def hull(cls, networks: Iterable[object], *, source: object | None = None) -> Shifts:
-        """The smallest box that contains some networks.
+    def bounding(cls, networks: Iterable[object], *, source: object | None = None) -> Shifts:
+        """Return the smallest shift set that contains some networks.
 
         Models, modules and files are networks, too. Where their scalers or encoders were fitted again,
         all are taken behind those of ``source``, the model in use; without it, behind those of the
@@ -161,7 +161,7 @@ class Shifts:
         --------
         >>> from proplace import Network, Shifts
         >>> nets = [Network([([[w, 0.5]], [b])]) for w, b in ((1.0, 0.0), (1.25, 0.5), (1.1, -0.5))]
-        >>> shifts = Shifts.hull(nets)
+        >>> shifts = Shifts.bounding(nets)
         >>> shifts.low.layers[0].W, shifts.high.layers[0].W
         (array([[1. , 0.5]]), array([[1.25, 0.5 ]]))
         >>> all(shifts.contains(net) for net in nets)
@@ -170,7 +170,7 @@ class Shifts:
         past = _past(networks, source)
         nets = past.nets
         boxes = [hull_of(layers) for layers in zip(*(net.layers for net in nets), strict=True)]
-        about = f"hull of {len(nets)} network{'s' * (len(nets) > 1)}"
+        about = f"bounding set of {len(nets)} network{'s' * (len(nets) > 1)}"
         return cls._of_boxes(boxes, nets[0].input_map, about, encoding=past.encoding)
 
     @classmethod

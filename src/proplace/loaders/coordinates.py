@@ -80,21 +80,22 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
         raise DeltaError(
             "this box was made of models with another cut-off than the model in use, so that its "
             "intervals are for other networks; make it behind the model in use, which has its cut-off: "
-            "model = Model.of(..., cutoff=...), then Shifts.hull(models, source=model)",
+            "model = Model.of(..., cutoff=...), then Shifts.bounding(models, source=model)",
             name="delta",
         )
     if shifts.encoding:
         raise DeltaError(
             "this box was made of models that scale or encode their tables in another way than the "
             "model in use (scalers or encoders that were fitted again), so that its intervals are for "
-            "other networks; make it behind the model in use: Shifts.hull(models, source=model), "
-            "Shifts.learn(models, source=model), or proplace shifts hull ... --model MODEL, with the "
+            "other networks; make it behind the model in use: Shifts.bounding(models, source=model), "
+            "Shifts.learn(models, source=model), or proplace shifts bounding ... --model MODEL, with "
+            "the "
             "same schema",
             name="delta",
         )
     raise DeltaError(
         "this box was made of bare networks, which do not say how their rows are encoded, and the "
-        "model in use encodes its table itself; make it of the models: Shifts.hull(models, "
+        "model in use encodes its table itself; make it of the models: Shifts.bounding(models, "
         "source=model). If these networks do take rows as it encodes them (the same scalers and "
         "encoders), state it: shifts.encoded_as(model)",
         name="delta",
