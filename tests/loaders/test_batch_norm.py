@@ -356,7 +356,7 @@ def test_calibration_says_what_no_delta_includes():
     X = np.random.default_rng(8).normal(size=(120, INPUTS))
     with pytest.warns(CalibrationWarning, match=r"no delta includes them.*Shifts\.hull"):
         found = pp.calibrate_delta(module, X, retrained=[moved], people=X[:20], deltas=[1e-4], k=5)
-    assert found.change == np.inf
+    assert found.max_change == np.inf
     box = pp.Shifts.bounding([module, moved])
     assert box.contains(pp.Network.from_torch(moved))
     assert pp.certify(module, X, box, 1).robust.any()

@@ -164,7 +164,7 @@ def test_calibration_reads_retrained_models_with_the_cutoff():
         )
         for given in (later, own)
     ]
-    assert found[0].changes.tolist() == found[1].changes.tolist()
+    assert found[0].change_per_model.tolist() == found[1].change_per_model.tolist()
     assert found[0].curve.equals(found[1].curve)
 
 
