@@ -89,8 +89,7 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
             "model in use (scalers or encoders that were fitted again), so that its intervals are for "
             "other networks; make it behind the model in use: Shifts.bounding(models, source=model), "
             "Shifts.learn(models, source=model), or proplace shifts bounding ... --model MODEL, with "
-            "the "
-            "same schema",
+            "the same schema",
             name="delta",
         )
     raise DeltaError(
