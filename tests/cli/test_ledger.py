@@ -207,10 +207,10 @@ def test_redeem_and_its_exit_statuses(loans, made, book):
     assert (done.returncode, done.json["verdict"]) == (4, "broken")
     less = [word if not word.startswith("income=") else "income=0.5" for word in row]
     done = redeem(numbers["ann"], *less, "--model", made / "hard.npz", "--json")
-    assert (done.returncode, done.json["verdict"]) == (3, "not met")
+    assert (done.returncode, done.json["verdict"]) == (3, "not_met")
     assert done.json["missing"][0]["feature"] == "income"
     done = redeem(numbers["ann"], *row, "--dry-run", "--json")
-    assert (done.returncode, done.json["verdict"]) == (0, "exact")
+    assert (done.returncode, done.json["verdict"]) == (0, "met_exactly")
     done = redeem(numbers["ann"], *row, "--model", loans.folder / "model.onnx", "--by", "desk 3")
     assert done.returncode == 0, done.stderr
     failed(redeem(numbers["ann"], *row), LedgerError)
@@ -218,8 +218,8 @@ def test_redeem_and_its_exit_statuses(loans, made, book):
     assert [(e["kind"], e.get("verdict")) for e in history] == [
         ("issued", None),
         ("presented", "broken"),
-        ("presented", "not met"),
-        ("redeemed", "exact"),
+        ("presented", "not_met"),
+        ("redeemed", "met_exactly"),
     ]
     assert history[-1]["by"] == "desk 3"
     good("ledger", "verify", place)

@@ -54,9 +54,9 @@ def test_columns_of_arrays_keep_their_order(ledger):
     ids = ledger.issue(result, list("abc")).ids
     assert ledger.audit(model).counts["proved"] == 3
     answer = ledger.promise(ids[0]).answer
-    assert ledger.redeem(ids[0], answer, model, record=False).verdict == "exact"
+    assert ledger.redeem(ids[0], answer, model, record=False).verdict == "met_exactly"
     ledger.adopt(model)
-    assert ledger.redeem(ids[0], answer).verdict == "exact"
+    assert ledger.redeem(ids[0], answer).verdict == "met_exactly"
     assert pp.retrain.repair(model, ledger).mended == ()
 
 

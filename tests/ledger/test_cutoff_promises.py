@@ -152,7 +152,7 @@ def test_redeem_asks_for_the_promised_probability(book):
     worse = with_bias(pipe, chance_gap(pipe, first) + 0.1)
     assert chance(worse, first.to_frame().T)[0] > 0.5
     assert ledger.redeem(number, first, worse, record=False).verdict == "broken"
-    assert ledger.redeem(number, first, pipe, record=False).verdict == "exact"
+    assert ledger.redeem(number, first, pipe, record=False).verdict == "met_exactly"
 
 
 def chance_gap(pipe, row):

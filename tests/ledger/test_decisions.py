@@ -97,7 +97,7 @@ def test_a_described_model_is_adopted_and_decides_on_who_comes_back(ledger, late
     assert (entry.facts["go"], entry.facts["by"]) == (True, "anna")
     number = next(ledger.entries(kinds=("issued",))).promise
     answer = ledger.promise(number).answer.to_dict()
-    assert ledger.redeem(number, answer, record=False).verdict == "exact"
+    assert ledger.redeem(number, answer, record=False).verdict == "met_exactly"
     adopted = list(ledger.entries(kinds=("adopted",)))[-1]
     assert adopted.facts["model"] == audit.model_digest
     assert ledger.verify().good

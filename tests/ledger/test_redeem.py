@@ -82,8 +82,8 @@ def judged(promise, row, accepted):
         if row[name] != answer[name]:
             exact, missing[name] = False, None
     if missing:
-        return ("accepted" if accepted else "not met"), missing
-    return ("exact" if exact else "within") if accepted else "broken", missing
+        return ("accepted_anyway" if accepted else "not_met"), missing
+    return ("met_exactly" if exact else "met_within_tolerance") if accepted else "broken", missing
 
 
 def tried(promise):
@@ -110,7 +110,9 @@ def same(redemption, verdict, missing):
         if missing[one.feature] is not None:
             assert Fraction(repr(one.short)) == pytest.approx(missing[one.feature], rel=1e-12)
             assert (one.short > 0) == (missing[one.feature] > 0)
-    assert redemption.closes == (verdict in ("exact", "within", "accepted"))
+    assert redemption.closes == (
+        verdict in ("met_exactly", "met_within_tolerance", "accepted_anyway")
+    )
     assert redemption.accepted == redemption.closes
 
 
@@ -133,7 +135,7 @@ def test_every_feature_a_step_in_and_out(lender, ledger):
                 verdict, missing = judged(promise, row, by_pipe)
                 same(asked(promise, row, model), verdict, missing)
                 seen.add(verdict)
-    assert seen == {"exact", "within", "accepted", "not met", "broken"}
+    assert seen == {"met_exactly", "met_within_tolerance", "accepted_anyway", "not_met", "broken"}
 
 
 def test_several_features_at_once(lender, ledger):
@@ -149,7 +151,7 @@ def test_several_features_at_once(lender, ledger):
         verdict, missing = expected(promise, row, lender.pipe, lender.wanted)
         same(asked(promise, row, model), verdict, missing)
         found.add((verdict, len(missing)))
-    assert ("within", 0) in found
+    assert ("met_within_tolerance", 0) in found
     assert any(count == 2 for _, count in found)
 
 
@@ -172,7 +174,7 @@ def test_both_the_interval_and_the_proof_must_cover_a_value(ledger):
     promise = ledger.promise(numbers_of(ledger)[1])
     low, _ = intervals(promise)["income"]
     row = answer_of(promise) | {"income": float(low)}
-    assert ledger.redeem(promise.id, row, record=False).verdict == "within"
+    assert ledger.redeem(promise.id, row, record=False).verdict == "met_within_tolerance"
     frame = pd.DataFrame([row])
     codes = promise.terms.model.encode(frame)[0]
     assert not redeeming.missing_of(promise, frame, codes)
@@ -206,7 +208,7 @@ def test_what_is_missing_is_said_in_words(lender, ledger):
     assert words["job"] == f"job is “smith”, promised is “{answer_of(promise)['job']}”"
     assert all(said in str(found) for said in words.values())
     assert "gives class refused, not granted" in str(found)
-    assert json.loads(json.dumps(found.to_dict()))["verdict"] == "not met"
+    assert json.loads(json.dumps(found.to_dict()))["verdict"] == "not_met"
     much = ledger.redeem(promise.id, row | {"income": float(high) + 3.5}, record=False)
     assert "3.5 dollars too much" in str(much)
     # All below is promised of the share; "no more than" says nothing to those below its range.
@@ -221,32 +223,38 @@ def test_broken_is_never_hidden_and_leaves_the_promise_open(lender, ledger):
     number = numbers_of(ledger)[0]
     row = ledger.promise(number).answer
     found = ledger.redeem(number, row, lender.refusing())
-    assert (found.verdict, found.met, found.label) == ("broken", "exact", "refused")
+    assert (found.verdict, found.met, found.label) == ("broken", "met_exactly", "refused")
     assert "BROKEN" in str(found)
     assert not found.closes
     assert ledger.promise(number).state == "open"
     entry = ledger.history(number)[-1]
     assert (entry.seq, entry.kind, entry.facts["verdict"]) == (found.entry, "presented", "broken")
     kept = ledger.redeem(number, row)  # by the model of the promise
-    assert kept.verdict == "exact"
+    assert kept.verdict == "met_exactly"
     assert ledger.promise(number).state == "redeemed"
     assert [e.kind for e in ledger.history(number)] == ["issued", "presented", "redeemed"]
-    assert list(ledger.presented(number)["verdict"]) == ["broken", "exact"]
+    assert list(ledger.presented(number)["verdict"]) == ["broken", "met_exactly"]
     assert ledger.verify().good
 
 
-@pytest.mark.parametrize("verdict", ["exact", "within", "accepted", "not met", "broken"])
+@pytest.mark.parametrize(
+    "verdict", ["met_exactly", "met_within_tolerance", "accepted_anyway", "not_met", "broken"]
+)
 def test_what_closes_a_promise(lender, ledger, verdict):
     number = numbers_of(ledger)[1]
     row = answer_of(ledger.promise(number))
-    row["income"] += {"within": 500, "accepted": -100_000, "not met": -100_000}.get(verdict, 0)
-    model = lender.accepting() if verdict == "accepted" else lender.pipe
+    row["income"] += {
+        "met_within_tolerance": 500,
+        "accepted_anyway": -100_000,
+        "not_met": -100_000,
+    }.get(verdict, 0)
+    model = lender.accepting() if verdict == "accepted_anyway" else lender.pipe
     model = lender.refusing() if verdict == "broken" else model
     assert ledger.redeem(number, row, model, record=False).verdict == verdict
     assert len(ledger.history(number)) == 1
     found = ledger.redeem(number, row, model)
     assert found.verdict == verdict
-    closed = verdict in ("exact", "within", "accepted")
+    closed = verdict in ("met_exactly", "met_within_tolerance", "accepted_anyway")
     assert ledger.promise(number).state == ("redeemed" if closed else "open")
     assert ledger.history(number)[-1].kind == ("redeemed" if closed else "presented")
     seen = ledger.presented(number).loc[found.entry]
@@ -259,7 +267,9 @@ def test_rows_of_every_shape_mean_the_same(ledger):
     promise = ledger.promise(numbers_of(ledger)[0])
     row = answer_of(promise) | {"customer": "is no feature"}
     shapes = [row, pd.Series(row), pd.DataFrame([row], index=["x"]), pd.DataFrame([row]).iloc[0]]
-    assert {ledger.redeem(promise.id, one, record=False).verdict for one in shapes} == {"exact"}
+    assert {ledger.redeem(promise.id, one, record=False).verdict for one in shapes} == {
+        "met_exactly"
+    }
     for wrong in ([1, 2], pd.DataFrame([row, row])):
         with raises(InputError, name="person"):
             ledger.redeem(promise.id, wrong)
@@ -269,9 +279,9 @@ def test_noise_of_arithmetic_is_no_difference(ledger):
     promise = ledger.promise(numbers_of(ledger)[0])
     row = answer_of(promise)
     row["income"] = np.nextafter(row["income"], np.inf)
-    assert ledger.redeem(promise.id, row, record=False).verdict == "exact"
+    assert ledger.redeem(promise.id, row, record=False).verdict == "met_exactly"
     row["share"] = np.nextafter(row["share"], np.inf)  # without a step every digit counts
-    assert ledger.redeem(promise.id, row, record=False).verdict == "within"
+    assert ledger.redeem(promise.id, row, record=False).verdict == "met_within_tolerance"
 
 
 # -- cells that are missing or strange -------------------------------------------------------------
@@ -364,15 +374,15 @@ def test_levels_and_flags(tmp_path):
         wrong = {name for name in cells if cells[name] != answer[name]}
         assert {one.feature for one in found.missing} == wrong
         assert found.accepted == accepted or found.near
-        assert found.met == (None if wrong else "exact")
+        assert found.met == (None if wrong else "met_exactly")
         seen.add(found.verdict)
-    assert {"accepted", "not met"} <= seen
+    assert {"accepted_anyway", "not_met"} <= seen
     cells = answer | {"grade": "C", "cosigner": False, "debt": answer["debt"] + 2}
     words = str(ledger.redeem(number, cells, record=False))
     assert f"grade is “C”, promised is “{answer['grade']}”" in words
     assert "2 percentage points too much" in words
     flags = ledger.redeem(number, answer | {"cosigner": bool(answer["cosigner"])}, record=False)
-    assert flags.verdict == "exact"
+    assert flags.verdict == "met_exactly"
 
 
 # -- which model -----------------------------------------------------------------------------------
@@ -382,14 +392,14 @@ def test_the_model_adopted_last_decides(lender, ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     ask = lambda model=None: ledger.redeem(number, row, model, record=False).verdict  # noqa: E731
-    assert ask() == "exact"
+    assert ask() == "met_exactly"
     ledger.adopt(lender.accepting(), note="spring")
     entry = ledger.adopt(lender.refusing(), note="autumn")
     assert (entry.kind, entry.facts["note"], entry.promise) == ("adopted", "autumn", None)
     assert ask() == "broken"
-    assert ask(lender.pipe) == "exact"  # given here, it goes before
+    assert ask(lender.pipe) == "met_exactly"  # given here, it goes before
     ledger.adopt(lender.pipe)
-    assert ask() == "exact"
+    assert ask() == "met_exactly"
     assert ledger.verify().good
 
 
@@ -406,18 +416,18 @@ def test_an_adopted_model_is_the_one_that_was_given(lender, ledger):
         verdict, missing = expected(promise, dict(row), other, lender.wanted)
         same(found, verdict, missing)
         seen.add(verdict)
-    assert seen == {"accepted", "not met"}
+    assert seen == {"accepted_anyway", "not_met"}
 
 
 def test_networks_take_rows_as_the_promise_encodes_them(lender, ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
-    for pipe, verdict in [(lender.pipe, "exact"), (lender.refusing(), "broken")]:
+    for pipe, verdict in [(lender.pipe, "met_exactly"), (lender.refusing(), "broken")]:
         net = pp.Model.of(pipe).network
         found = ledger.redeem(number, row, net, record=False)
         assert (found.verdict, found.label) == (
             verdict,
-            "granted" if verdict == "exact" else "refused",
+            "granted" if verdict == "met_exactly" else "refused",
         )
         ledger.adopt(net)
         assert ledger.redeem(number, row, record=False).verdict == verdict
@@ -454,11 +464,16 @@ def test_a_torch_module_is_asked_itself(tmp_path):
     ledger = pp.Ledger(tmp_path / "promises.db")
     (number,) = ledger.issue(result, ids=["anna"]).ids
     row = answer_of(ledger.promise(number))
-    for bias, verdict in [(-0.4, "exact"), (-0.39, "exact"), (-9.0, "broken"), (9.0, "exact")]:
+    for bias, verdict in [
+        (-0.4, "met_exactly"),
+        (-0.39, "met_exactly"),
+        (-9.0, "broken"),
+        (9.0, "met_exactly"),
+    ]:
         other = module(bias)
         with torch.no_grad():
             said = other(torch.tensor(schema.encode(pd.DataFrame([row])), dtype=torch.float32))
-        assert (float(said) >= 0.0) == (verdict == "exact")
+        assert (float(said) >= 0.0) == (verdict == "met_exactly")
         assert ledger.redeem(number, row, other, record=False).verdict == verdict
 
 
@@ -493,7 +508,7 @@ def test_the_model_itself_has_the_last_word(lender, ledger):
     row = answer_of(ledger.promise(number))
     pipe = copy.deepcopy(lender.pipe)
     model = pp.Model.of(pipe)
-    assert ledger.redeem(number, row, model, record=False).verdict == "exact"
+    assert ledger.redeem(number, row, model, record=False).verdict == "met_exactly"
     pipe[-1].intercepts_[-1] = lender.refusing()[-1].intercepts_[-1]
     assert pipe.predict(pd.DataFrame([row]))[0] == lender.other
     assert ledger.redeem(number, row, model, record=False).verdict == "broken"
@@ -510,7 +525,7 @@ def test_a_row_on_the_boundary_is_said_to_be_one(lender, ledger):
     assert "rounding may decide" in str(found)
     ledger.adopt(tilted(lender.pipe, -logit + lender.sign * 0.01))
     found = ledger.redeem(number, row, record=False)
-    assert (found.near, found.verdict) == (False, "exact")
+    assert (found.near, found.verdict) == (False, "met_exactly")
 
 
 # -- what can no longer be redeemed ----------------------------------------------------------------
@@ -527,7 +542,7 @@ def test_days(lender, tmp_path):
         ledger.redeem(number, row, as_of="2000-01-01")
     assert len(ledger.history(number)) == 1
     found = ledger.redeem(number, row, as_of="2999-12-30")
-    assert (found.verdict, found.day) == ("exact", "2999-12-30")
+    assert (found.verdict, found.day) == ("met_exactly", "2999-12-30")
     assert ledger.history(number)[-1].facts["day"] == "2999-12-30"
 
 
@@ -550,7 +565,7 @@ def test_closed_promises_are_refused_with_the_reason(lender, ledger):
     (new,) = ledger.issue(result, ids=[f"person-{one}"], existing="renew").new
     with raises(LedgerError, name="promise", value=numbers[3], match=f"redeem {new}"):
         ledger.redeem(numbers[3], row)
-    assert ledger.redeem(new, answer_of(ledger.promise(new))).verdict == "exact"
+    assert ledger.redeem(new, answer_of(ledger.promise(new))).verdict == "met_exactly"
     with raises(NotInLedgerError, name="promise", value=1):
         ledger.redeem(1, row)
     assert ledger.verify().good

@@ -1,26 +1,25 @@
-r"""A person comes back: whether the promise is met, and whether the model in use keeps it.
+r"""Compare a returning person with their promise, and ask the current model.
 
-A promise is proved for a box of encoded inputs and said in original units: each number may lie in an
-interval (what ``holds`` says, or the tolerance around the answer), everything else must be the answer's.
-With the cells :math:`v_j` of the person as the schema reads them and their codes :math:`e`, it is met
+A promise is proved for a box of encoded inputs and stated in original units: each number may lie in an
+interval (its guaranteed range or tolerance); everything else must equal the counterfactual. With the
+cells :math:`v_j` of the person as the schema reads them and their codes :math:`e`, the promise is met
 
-- *exactly*, if :math:`e` is the answer, bit for bit;
-- *within* what was promised, if :math:`v_j` lies in the interval of each number and
+- *exactly*, if :math:`e` is the counterfactual, bit for bit;
+- *within tolerance*, if :math:`v_j` lies in the interval of each number and
   :math:`\underline{e} \le e \le \overline{e}` in the box that is proved.
 
-Both are asked, since neither follows from the other: the proof may cover more than was promised, and
-nothing counts as promised that is not proved. Then the model in use has its say, which decides between
-the verdicts:
+Neither condition follows from the other: the proof may cover more than was promised, and nothing counts
+as promised that is not proved. Then the current model decides between the verdicts:
 
-=============  =========================  =============================
-promise        the model accepts          the model refuses
-=============  =========================  =============================
-met            ``exact`` or ``within``    ``broken``
-not met        ``accepted``               ``not met``
-=============  =========================  =============================
+=============  ============================================  =================
+promise        the model accepts                             the model refuses
+=============  ============================================  =================
+met            ``met_exactly`` or ``met_within_tolerance``   ``broken``
+not met        ``accepted_anyway``                           ``not_met``
+=============  ============================================  =================
 
-What is accepted is redeemed, and the promise is closed. What is refused is written down, too, and the
-promise stays open.
+If the model accepts, the promise is redeemed and closed. A refusal is recorded too, and the promise
+stays open.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
 
-Verdict = Literal["exact", "within", "accepted", "not met", "broken"]
+Verdict = Literal["met_exactly", "met_within_tolerance", "accepted_anyway", "not_met", "broken"]
 Interval = tuple[float, float]
 
 
@@ -93,11 +92,11 @@ class Redemption:
     promise, person
         Number of the promise, and the id of the person.
     verdict
-        ``exact`` or ``within``: the promise is met, and the model in use accepts; ``accepted``: it is
-        not met, and the model accepts all the same; ``not met``; ``broken``: it is met and the model in
-        use refuses.
+        ``met_exactly`` or ``met_within_tolerance``: the promise is met and the current model accepts.
+        ``accepted_anyway``: not met, but accepted. ``not_met``: not met, and refused. ``broken``: met,
+        and refused.
     met
-        How the promise is met, whatever the model says: ``exact``, ``within`` or None.
+        ``met_exactly``, ``met_within_tolerance`` or None, whatever the current model decides.
     accepted
         Whether the model in use accepts.
     label, target
@@ -118,7 +117,7 @@ class Redemption:
     promise: int
     person: str
     verdict: Verdict
-    met: Literal["exact", "within"] | None
+    met: Literal["met_exactly", "met_within_tolerance"] | None
     accepted: bool
     label: Label
     target: Label
@@ -154,7 +153,7 @@ class Redemption:
     def __str__(self) -> str:
         """What it is, in a few sentences."""
         model = f"the model in use ({self.model})"
-        how = {"exact": "exactly", "within": "within what was promised"}.get(self.met or "")
+        how = "exactly" if self.met == "met_exactly" else "within what was promised"
         if self.verdict == "broken":
             said = (
                 f"Promise {self.promise} is BROKEN: it is met {how}, and {model} gives class "
@@ -208,15 +207,15 @@ def presented(promise: Promise, person: object, model: Model, day: str) -> tuple
     row = one_row(person, [schema, model.schema])
     codes = encoded(schema, row)
     missing = missing_of(promise, row, codes)
-    met: Literal["exact", "within"] | None = None
+    met: Literal["met_exactly", "met_within_tolerance"] | None = None
     if not missing:
-        met = "exact" if np.array_equal(codes, _point(promise)) else "within"
+        met = "met_exactly" if np.array_equal(codes, _point(promise)) else "met_within_tolerance"
     said = decide(model, row, promise.target)
     verdict: Verdict
     if met is not None:
         verdict = met if said.accepted else "broken"
     else:
-        verdict = "accepted" if said.accepted else "not met"
+        verdict = "accepted_anyway" if said.accepted else "not_met"
     found = Redemption(
         promise.id,
         str(promise.person),
