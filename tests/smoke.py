@@ -144,7 +144,7 @@ def ledger():
     with pp.Ledger("promises.db", actor="smoke") as book:
         book.issue(answers, ids=["ann", "bob", "cy"], expires="2999-12-31")
         assert sum(book.audit(pipeline).counts.values()) == 3
-        assert book.verify().good
+        assert book.verify().valid
     import psycopg  # a server is not at hand
 
     assert callable(psycopg.connect)

@@ -73,7 +73,7 @@ def test_a_release_gate(folder):
     with pp.Ledger(folder / "promises.db") as ledger:
         kinds = [entry.kind for entry in ledger.history()]
         assert kinds.count("audited") == 3
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_json_and_no_record(folder):
@@ -122,7 +122,7 @@ def test_new_answers_are_shown_and_issued_only_when_asked(folder):
     with pp.Ledger(folder / "promises.db") as ledger:
         frame = ledger.promises(state="open")
         assert set(frame["expires"]) == {"2998-12-31", "2999-01-31"}
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_new_answers_bear_what_the_old_ones_bore(folder):
@@ -199,7 +199,7 @@ def test_a_killed_audit_leaves_the_ledger_whole(folder):
         process.start()
         process.join()
         with pp.Ledger(folder / "promises.db") as ledger:
-            assert ledger.verify().good
+            assert ledger.verify().valid
             audits = [entry for entry in ledger.history() if entry.kind == "audited"]
         assert len(audits) == (process.exitcode == 0)
         if process.exitcode == 0:

@@ -92,7 +92,7 @@ def test_promises_are_those_of_the_results(made):
                 ledger.promise(number).point.tolist()
                 == whole[person].encoded_counterfactual.tolist()
             )
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_letters_carry_the_number_of_their_promise(made):

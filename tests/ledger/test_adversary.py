@@ -289,7 +289,7 @@ def test_a_promise_that_is_there_twice_is_found(ledger, tmp_path):
             INSERT INTO p2 SELECT * FROM promises;
             DROP TABLE promises; ALTER TABLE p2 RENAME TO promises;"""
         )
-    assert not pp.Ledger(tmp_path / "promises.db").verify(head).good
+    assert not pp.Ledger(tmp_path / "promises.db").verify(head).valid
 
 
 @pytest.mark.parametrize(
@@ -306,11 +306,11 @@ def test_a_promise_that_is_there_twice_is_found(ledger, tmp_path):
 def test_another_layout_is_found(ledger, tmp_path, statement):
     table, model = lender()
     promised(ledger, model, table, 2)
-    assert ledger.verify().good
+    assert ledger.verify().valid
     ledger.close()
     with sqlite3.connect(tmp_path / "promises.db") as raw:
         raw.execute(statement)
-    assert not pp.Ledger(tmp_path / "promises.db").verify().good
+    assert not pp.Ledger(tmp_path / "promises.db").verify().valid
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_whatever_stands_in_an_entry_is_reported(ledger, tmp_path, body):
         raw.execute("UPDATE entries SET body = ? WHERE kind = 'erased'", (body,))
         raw.execute(trigger)
     found = pp.Ledger(tmp_path / "promises.db").verify()
-    assert not found.good
+    assert not found.valid
     assert "was changed" in str(found)
 
 

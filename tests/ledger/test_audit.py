@@ -195,7 +195,7 @@ def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
         (numbers[1], "holds", 1.5),
         (numbers[2], "broken", -1.0),
     ]
-    assert ledger.verify().good
+    assert ledger.verify().valid
     with ledger._database.read() as connection:
         kinds = connection.exec_driver_sql(
             f"SELECT kind FROM documents WHERE digest = '{last(ledger)['model']}'"
@@ -223,7 +223,7 @@ def test_audits_on_both_databases(place):
         good = np.tile(new.predict(rows) == 1, 2)
         assert audit.ids.tolist() == numbers
         assert [one == "holds" for one in verdicts(audit).values()] == good.tolist()
-        assert other.verify(ledger.head).good
+        assert other.verify(ledger.head).valid
         assert len(other.verdicts(audit.number)) == len(numbers)
 
 
@@ -239,7 +239,7 @@ def test_only_open_promises_are_judged(ledger):
     ledger.withdraw(numbers[0], "a test")
     ledger.erase("person 1")
     assert ledger.audit(pp.Network([([[1.0, 0.5]], [0.0])])).ids.tolist() == [numbers[2]]
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_expired_promises_are_not_judged(ledger):
@@ -251,7 +251,7 @@ def test_expired_promises_are_not_judged(ledger):
     assert len(later) == 0
     assert "no promise is open" in str(later)
     assert later.passes("holds")
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_the_gate(ledger):
@@ -293,14 +293,14 @@ def test_promises_of_several_terms_are_judged_each_by_its_own(ledger):
     assert audit.ids.tolist() == numbers
     assert list(verdicts(audit).values()) == ["proved", "holds", "proved", "holds"]
     assert len(audit.looks) == 2
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_an_empty_ledger_is_audited(ledger):
     audit = ledger.audit(network([2, 1], 0))
     assert (len(audit), audit.passes("holds")) == (0, True)
     assert audit.to_frame().empty
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_a_network_of_another_width_can_tell_nothing(ledger):

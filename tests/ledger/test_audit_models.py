@@ -453,4 +453,4 @@ def test_renewed_promises_are_proved_and_others_stay(tmp_path):
         assert not after.counts["broken"]
         assert {ledger.promise(n).state for n in before.broken} == {"renewed"}
         assert {ledger.promise(n).expires for n in issued.new} == {"2999-12-31"}
-        assert ledger.verify().good
+        assert ledger.verify().valid

@@ -100,7 +100,7 @@ def test_a_described_model_is_adopted_and_decides_on_who_comes_back(ledger, late
     assert ledger.redeem(number, answer, record=False).verdict == "met_exactly"
     adopted = list(ledger.entries(kinds=("adopted",)))[-1]
     assert adopted.facts["model"] == audit.model_digest
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_a_model_that_nobody_could_ask_is_not_adopted(ledger, later):

@@ -72,7 +72,7 @@ def test_no_byte_is_left_in_the_file(tmp_path, unlike):
     assert {what: trace in after for what, trace in gone.items()} == dict.fromkeys(gone, False)
     assert all(trace in after for trace in left.values())
     found = ledger.verify(head)
-    assert (found.good, found.erased) == (True, 1)
+    assert (found.valid, found.erased) == (True, 1)
     ledger.close()
     assert not any(trace in content_of(path) for trace in gone.values())
 
@@ -92,7 +92,7 @@ def test_what_is_left_of_a_promise(place, unlike):
         head = ledger.head
         assert ledger.erase(PEOPLE[1]) == ()  # nobody knows them any more
         assert ledger.head == head
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_erase_removes_all_promises_of_the_people_and_of_nobody_else(place, result, boxed):
@@ -110,7 +110,7 @@ def test_erase_removes_all_promises_of_the_people_and_of_nobody_else(place, resu
         with raises(LedgerError, name="ids"):
             ledger.erase(["annabel", "ANNA"])
         assert ledger.erase(None) == ()
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_what_a_person_presented_is_erased_too(tmp_path, result):
@@ -124,7 +124,7 @@ def test_what_a_person_presented_is_erased_too(tmp_path, result):
         ledger.erase(PEOPLE[0])
         assert PEOPLE[0].encode() not in content_of(path)
         assert b"33.25" not in content_of(path)
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_a_person_who_was_erased_can_come_back(place, result):
@@ -133,7 +133,7 @@ def test_a_person_who_was_erased_can_come_back(place, result):
         ledger.erase("b")
         (new,) = ledger.issue(result[1:2], ["b"]).new
         assert ledger.promise(new).person == "b"
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_a_commitment_tells_nothing_without_its_salt(place, result):
@@ -207,7 +207,7 @@ def test_an_erasure_that_is_killed_is_repeated(tmp_path, unlike):
     assert process.exitcode == -signal.SIGKILL
     with pp.Ledger(path) as ledger:
         assert ledger.promise(number).state == "erased"
-        assert ledger.verify().good
+        assert ledger.verify().valid
         ledger.erase(PEOPLE[1])
         assert not any(trace in content_of(path) for trace in gone.values())
 
@@ -245,7 +245,7 @@ def test_erasing_in_postgresql_rewrites_its_files(server, unlike):
         for what in ("id", "reason", "packed"):
             assert left[what] in content, what
             assert gone[what] not in content, what
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def files_of(server):

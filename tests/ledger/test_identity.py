@@ -39,7 +39,7 @@ def test_ledger_that_is_moved_while_open_is_an_error_and_not_made_anew(book, res
     assert not book.exists()
     with pp.Ledger(tmp_path / "moved.db", create=False) as ledger:
         assert len(ledger.promises()) == 1
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_ledger_whose_file_is_replaced_while_open_is_an_error(book, result, tmp_path):

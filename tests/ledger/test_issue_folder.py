@@ -65,7 +65,7 @@ def test_a_folder_is_issued_in_parts_and_once(folder, ledger, small, monkeypatch
     frame = ledger.promises()
     assert list(frame["person"]) == [f"n{i}" for i in range(11) if i not in (3, 7)]
     assert set(frame["expires"]) == {"2999-12-31"}
-    assert ledger.verify().good
+    assert ledger.verify().valid
     whole = pp.read_results(folder)
     for number, e in zip(frame.index, [e for e in whole if e.found], strict=True):
         promise = ledger.promise(number)
@@ -97,11 +97,11 @@ def test_a_call_that_was_interrupted_is_repeated(folder, ledger, small, monkeypa
         ledger.issue_folder(folder, "name")
     before = list(ledger.promises().index)
     assert 0 < len(before) < 9
-    assert ledger.verify().good
+    assert ledger.verify().valid
     issued = ledger.issue_folder(folder, "name")
     assert issued == (9 - len(before), len(before), 2)
     assert list(ledger.promises().index)[: len(before)] == before
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_several_answers_of_a_person_stay_together(tmp_path, ledger, monkeypatch):

@@ -44,7 +44,7 @@ def refuses(ledger, name, *given, word=None, **options):
     with raises(LedgerError, name=name, match=word):
         ledger.issue(*given, **options)
     assert ledger.head == before
-    assert ledger.verify(before).good
+    assert ledger.verify(before).valid
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_a_promise_is_kept_as_it_was_made(ledger, result):
         (terms,) = promise.terms.guarantee.members
         assert promise.certificate.check(terms.network, terms.shifts).accepted
         assert terms.network.predict(promise.point[None]) == [promise.terms.target]
-    assert ledger.verify().good
+    assert ledger.verify().valid
     assert ledger.verify().promises == 3
 
 
@@ -104,7 +104,7 @@ def test_answers_of_a_pipeline(ledger):
     result = explainer.explain(people, target="yes")
     issued = ledger.issue(result, {label: f"p{label}" for label in people.index})
     assert [ledger.promise(number).target for number in issued.ids] == ["yes"] * 3
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_answers_of_several_networks(ledger):
@@ -118,7 +118,7 @@ def test_answers_of_several_networks(ledger):
         terms.guarantee.members[0].shifts.digest
         == both[0].setting.guarantee.members[0].shifts.digest
     )
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_states_and_history(ledger, result):
@@ -138,7 +138,7 @@ def test_states_and_history(ledger, result):
             ledger.withdraw(number, "again")
     with raises(NotInLedgerError, name="promise", value=999):
         ledger.withdraw(999, "unknown")
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_a_reason_that_stays_names_nobody(book, result):
@@ -482,7 +482,7 @@ def test_an_empty_result_and_an_empty_ledger(ledger, result):
     assert ledger.issue(result[:0], []).ids == ()
     assert ledger.promises().empty
     assert list(ledger.open_promises()) == []
-    assert ledger.verify().good
+    assert ledger.verify().valid
     assert ledger.erase("nobody") == ()
     assert [e.kind for e in ledger.history()] == ["opened"]
 
@@ -507,7 +507,7 @@ def test_thousands_of_promises_in_groups_and_by_person(ledger, result):
         assert ledger.promise(number).point.tolist() == group.points[0].tolist()
     assert list(ledger.promises(person="p2000").index) == [issued.ids[2000]]
     found = ledger.verify()
-    assert found.good
+    assert found.valid
     assert found.promises == 2705
 
 

@@ -17,7 +17,7 @@ def test_a_database_of_something_else_is_left_alone(server):
         pp.Ledger(place)
     server.execute(name, "DROP TABLE documents", "CREATE TABLE invoices (id int)")
     with pp.Ledger(place) as ledger:  # beside tables of other names there is room
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_no_ledger_is_made_where_none_was_asked_for(server):
@@ -48,7 +48,7 @@ def test_a_lost_connection_is_made_again(server, result):
             "postgres",
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
         )
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_readers_need_no_more_than_the_right_to_read(server, result):
@@ -63,7 +63,7 @@ def test_readers_need_no_more_than_the_right_to_read(server, result):
     )
     try:
         with pp.Ledger(server.url(name, "auditor"), create=False) as ledger:
-            assert ledger.verify().good
+            assert ledger.verify().valid
             assert len(ledger.promises()) == 3
             with pytest.raises(LedgerError, match="permission denied"):
                 ledger.withdraw(ledger.promises().index[0], "not theirs to say")
@@ -84,7 +84,7 @@ def test_those_who_issue_need_no_right_to_delete(server, result):
     try:
         with pp.Ledger(server.url(name, "issuer")) as ledger:
             ledger.issue(result, ["a", "b", "c"])
-            assert ledger.verify().good
+            assert ledger.verify().valid
             with pytest.raises(LedgerError, match="permission denied"):
                 ledger.erase("a")
             assert ledger.verify().erased == 0

@@ -234,7 +234,7 @@ def test_broken_is_never_hidden_and_leaves_the_promise_open(lender, ledger):
     assert ledger.promise(number).state == "redeemed"
     assert [e.kind for e in ledger.history(number)] == ["issued", "presented", "redeemed"]
     assert list(ledger.presented(number)["verdict"]) == ["broken", "met_exactly"]
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_what_closes_a_promise(lender, ledger, verdict):
     seen = ledger.presented(number).loc[found.entry]
     assert seen["row"] == row
     assert seen["verdict"] == verdict
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_rows_of_every_shape_mean_the_same(ledger):
@@ -400,7 +400,7 @@ def test_the_model_adopted_last_decides(lender, ledger):
     assert ask(lender.pipe) == "met_exactly"  # given here, it goes before
     ledger.adopt(lender.pipe)
     assert ask() == "met_exactly"
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_an_adopted_model_is_the_one_that_was_given(lender, ledger):
@@ -568,7 +568,7 @@ def test_closed_promises_are_refused_with_the_reason(lender, ledger):
     assert ledger.redeem(new, answer_of(ledger.promise(new))).verdict == "met_exactly"
     with raises(NotInLedgerError, name="promise", value=1):
         ledger.redeem(1, row)
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 def test_two_at_once_redeem_it_once(ledger, monkeypatch):
@@ -605,7 +605,7 @@ def test_what_a_person_was_is_beside_the_chain_and_can_be_erased(lender, ledger,
     assert len(ledger.presented(number)) == 0
     assert [e.kind for e in ledger.history(number)] == ["issued", "presented", "erased"]
     assert len(ledger.history(number)[-1].facts["entries"]) == 2
-    assert ledger.verify().good
+    assert ledger.verify().valid
 
 
 @pytest.mark.parametrize(
@@ -624,7 +624,7 @@ def test_tampering_with_a_presentation_is_found(lender, ledger, tmp_path, change
 
     number = numbers_of(ledger)[0]
     found = ledger.redeem(number, ledger.promise(number).answer, lender.refusing())
-    assert ledger.verify().good
+    assert ledger.verify().valid
     ledger.close()
     with sqlite3.connect(tmp_path / "promises.db") as raw:
         for (name,) in raw.execute(

@@ -77,7 +77,7 @@ def ledger(request, tmp_path_factory, result, boxed):
     else:
         place = request.getfixturevalue("server").new()
     database = unguarded(full(place, result, boxed))
-    assert verified(database).good
+    assert verified(database).valid
     yield database
     database.close()
 
@@ -138,7 +138,7 @@ def test_every_changed_cell_is_found(ledger, name):
                     found = verified(ledger, change)
                 except sa.exc.IntegrityError:
                     continue  # another row has that key
-                assert not found.good, (column.name, row[column.name], other)
+                assert not found.valid, (column.name, row[column.name], other)
                 tried += 1
                 if tried == enough:
                     break
@@ -149,8 +149,8 @@ def test_every_changed_cell_is_found(ledger, name):
 def test_every_deleted_row_is_found(ledger, name):
     table = tables.metadata.tables[name]
     for row in rows_of(ledger, table):
-        assert not verified(ledger, table.delete().where(key_of(table, row))).good
-    assert not verified(ledger, table.delete()).good
+        assert not verified(ledger, table.delete().where(key_of(table, row))).valid
+    assert not verified(ledger, table.delete()).valid
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -167,7 +167,7 @@ def test_every_inserted_row_is_found(ledger, name):
                     found = verified(ledger, table.insert().values({**row, column.name: key}))
                 except sa.exc.IntegrityError:
                     continue
-                assert not found.good, (row, key)
+                assert not found.valid, (row, key)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -183,7 +183,7 @@ def test_every_exchange_of_cells_is_found(ledger, name):
                 table.update().where(key_of(table, a)).values({column.name: b[column.name]})
                 for a, b in ((one, two), (two, one))
             ]
-            assert not verified(ledger, *changes).good, column.name
+            assert not verified(ledger, *changes).valid, column.name
 
 
 def test_whole_rows_that_change_places_are_found(ledger):
@@ -196,7 +196,7 @@ def test_whole_rows_that_change_places_are_found(ledger):
             table.update().where(key == two[key.name]).values({key.name: one[key.name]}),
             table.update().where(key == 10**9).values({key.name: two[key.name]}),
         ]
-        assert not verified(ledger, *changes).good
+        assert not verified(ledger, *changes).valid
 
 
 def test_erased_data_that_comes_back_is_found(ledger):
@@ -222,7 +222,7 @@ def test_bytes_cannot_be_moved_from_the_salt_to_the_person(ledger):
         salt, person = bytes(row["salt"]), row["person"]
         moved = {"salt": salt + f"{len(person)}:{person}".encode()[:1], "person": person[1:]}
         change = tables.personal.update().where(key_of(tables.personal, row)).values(moved)
-        assert not verified(ledger, change).good
+        assert not verified(ledger, change).valid
 
 
 def test_verdicts_cannot_swallow_each_other(ledger):
@@ -232,7 +232,7 @@ def test_verdicts_cannot_swallow_each_other(ledger):
     text = f"{one['verdict']} {one['margin']!r}\n{two['promise']} {two['verdict']}"
     kept = {"verdict": text, "margin": two["margin"]}
     changes = [v.update().where(key_of(v, one)).values(kept), v.delete().where(key_of(v, two))]
-    assert not verified(ledger, *changes).good
+    assert not verified(ledger, *changes).valid
 
 
 def test_verdicts_read_back_as_they_were_written():
@@ -274,7 +274,7 @@ def test_a_chain_written_anew_is_found_by_a_head_that_was_kept(ledger):
         ]
 
     statements = rewritten(ledger, tell_otherwise)
-    assert verified(ledger, *statements).good  # nobody can tell from the inside
+    assert verified(ledger, *statements).valid  # nobody can tell from the inside
     found = verified(ledger, *statements, expected=kept_head(ledger))
     assert any("written anew or removed" in problem for problem in found.problems)
 
@@ -285,15 +285,15 @@ def test_an_end_that_was_cut_off_is_found_by_a_head_that_was_kept(ledger):
         *rewritten(ledger, lambda entries: entries[:-1]),
         tables.verdicts.delete().where(tables.verdicts.c.audit == last),
     ]
-    assert verified(ledger, *statements).good
-    assert not verified(ledger, *statements, expected=kept_head(ledger)).good
+    assert verified(ledger, *statements).valid
+    assert not verified(ledger, *statements, expected=kept_head(ledger)).valid
 
 
 def test_a_head_of_every_earlier_day_is_accepted(ledger):
     for row in rows_of(ledger, tables.entries):
-        assert verified(ledger, expected=Head(row["seq"], row["hash"])).good
-        assert not verified(ledger, expected=Head(row["seq"], "0" * 64)).good
-        assert not verified(ledger, expected=Head(row["seq"] + 1, row["hash"])).good
+        assert verified(ledger, expected=Head(row["seq"], row["hash"])).valid
+        assert not verified(ledger, expected=Head(row["seq"], "0" * 64)).valid
+        assert not verified(ledger, expected=Head(row["seq"] + 1, row["hash"])).valid
 
 
 # -- the file itself -----------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_the_database_itself_refuses_changes(place, result, boxed):
     for name in tables.FOREVER:
         with pytest.raises(LedgerError, match="never changed"), database.write() as writer:
             writer.connection.execute(tables.metadata.tables[name].delete())
-    assert verified(database).good
+    assert verified(database).valid
     database.close()
 
 
@@ -368,7 +368,7 @@ def intact(path):
     """Whether a ledger opens and verifies; the other way out is a clear error, and nothing else."""
     try:
         with pp.Ledger(path, create=False) as ledger:
-            return ledger.verify().good
+            return ledger.verify().valid
     except LedgerError:
         return False
 

@@ -51,7 +51,7 @@ def checked(place, promises):
     """Everything is as it was written, and every promise is there once."""
     with pp.Ledger(place, create=False) as ledger:
         found = ledger.verify()
-        assert found.good, str(found)
+        assert found.valid, str(found)
         people = ledger.promises()["person"].tolist()
         assert sorted(people) == sorted(promises)
         return ledger.history()
@@ -88,7 +88,7 @@ def test_of_two_that_renew_at_once_the_later_one_holds(place, result):
     with pp.Ledger(place) as ledger:
         states = ledger.promises()["state"].tolist()
         assert states == ["renewed", "renewed", "open"]
-        assert ledger.verify().good
+        assert ledger.verify().valid
 
 
 def test_a_reader_sees_one_state_while_others_write(place, result):
@@ -99,8 +99,8 @@ def test_a_reader_sees_one_state_while_others_write(place, result):
             before = Verifier(connection, None).verify()
             ledger.issue(answers(1, 8), ["d"])
             again = Verifier(connection, None).verify()
-            assert before.good
-            assert (again.good, again.head) == (True, before.head)
+            assert before.valid
+            assert (again.valid, again.head) == (True, before.head)
         assert sum(len(group.ids) for group in reader) in (3, 4)
         assert ledger.verify().promises == 4
         database.close()
@@ -120,7 +120,7 @@ def test_a_writer_that_fails_leaves_nothing(place, result):
         with pytest.raises(LedgerError), database.write() as writer:
             _half(writer)
         assert ledger.head == head
-        assert ledger.verify(head).good
+        assert ledger.verify(head).valid
         database.close()
 
 
@@ -167,7 +167,7 @@ def test_killed_in_front_of_every_statement(place, result, boxed):
         statement += 1 + killed // 12  # what is done already takes few statements
         with contextlib.suppress(LedgerError), pp.Ledger(place, create=False) as ledger:
             found = ledger.verify()
-            assert found.good, str(found)
+            assert found.valid, str(found)
             assert found.promises in (0, 3, 5, 6)  # whole calls
     assert killed > 10
     job()
@@ -189,7 +189,7 @@ def test_killed_at_any_moment(place, result, seed):
         process.kill()
         process.join()
         with pp.Ledger(place, create=False) as ledger:
-            assert ledger.verify().good
+            assert ledger.verify().valid
     other.join()
     assert other.exitcode == 0
     issue_one_by_one(place, result, people)
@@ -222,7 +222,7 @@ def test_confirmed_promises_survive_a_killed_writer(place, result):
                 confirmed.update([receiver.recv()])
         with pp.Ledger(place, create=False) as ledger:
             table = ledger.promises()
-            assert ledger.verify().good
+            assert ledger.verify().valid
         assert table.loc[list(confirmed), "person"].tolist() == list(confirmed.values())
         assert not table["person"].duplicated().any()
         assert len(table) <= len(confirmed) + 1 + kill  # a kill can fall between commit and message
@@ -246,7 +246,7 @@ def test_killed_while_an_audit_is_written(place, result):
         if dies_at(statement, job):
             with pp.Ledger(place) as ledger:
                 assert ledger.head == head
-                assert ledger.verify(head).good
+                assert ledger.verify(head).valid
     database = Database(place)
     with database.read() as connection:
         count = connection.execute(sa.select(sa.func.count()).select_from(tables.verdicts)).scalar()

@@ -212,12 +212,12 @@ def verify(
     with _opened(place) as opened:
         found = opened.verify(head)
     if as_json:
-        facts = {**vars(found), "head": str(found.head), "good": found.good}
+        facts = {**vars(found), "head": str(found.head), "valid": found.valid}
         typer.echo(json.dumps(facts, indent=2))
     else:
         for line in str(found).splitlines():
             say(line)
-    if not found.good:
+    if not found.valid:
         raise typer.Exit(1)
 
 

@@ -101,7 +101,7 @@ class Ledger:
     1 promise issued
     >>> ledger.promises()[["person", "state", "expires"]].values.tolist()
     [['anna', 'open', '2999-12-31']]
-    >>> ledger.verify().good
+    >>> ledger.verify().valid
     True
     """
 

@@ -61,8 +61,8 @@ class Verification:
     found: int = 0
 
     @property
-    def good(self) -> bool:
-        """Whether everything is as it was written."""
+    def valid(self) -> bool:
+        """True if no entry was changed."""
         return not self.found
 
     def add(self, problem: str) -> None:
@@ -76,7 +76,7 @@ class Verification:
         said = f"{self.entries:,} entries, {self.promises:,} promises"
         if self.erased:
             said += f" ({self.erased:,} erased)"
-        if self.good:
+        if self.valid:
             return f"the ledger is as it was written: {said}; head {self.head}"
         more = self.found - len(self.problems)
         lines = [f"the ledger is NOT as it was written: {said}", *self.problems]
