@@ -123,7 +123,7 @@ def test_adopted_model_keeps_the_cutoff(book):
     row = rows_of(answers).iloc[0]
     later = with_bias(pipe, chance_gap(pipe, row) + 0.1)
     audit = ledger.audit(later)
-    ledger.decide(audit.number, go=True)
+    ledger.approve(audit.number)
     for number in numbers_of(ledger):
         found = ledger.redeem(number, row, record=False)
         again = ledger.redeem(number, row, later, record=False)

@@ -80,7 +80,7 @@ def test_there_must_be_an_audit(ledger):
         with raises(NotInLedgerError, name="audit"):
             ledger.verdicts(number)
         with raises(NotInLedgerError, name="audit"):
-            ledger.decide(number, go=True)
+            ledger.approve(number)
 
 
 def test_entries_of_some_kinds(ledger):
@@ -93,7 +93,7 @@ def test_entries_of_some_kinds(ledger):
 
 def test_a_described_model_is_adopted_and_decides_on_who_comes_back(ledger, later):
     audit = ledger.audit(ledger.described(later))
-    entry = ledger.decide(audit.number, go=True, note="in the set")
+    entry = ledger.approve(audit.number, note="in the set")
     assert (entry.facts["go"], entry.facts["by"]) == (True, "anna")
     number = next(ledger.entries(kinds=("issued",))).promise
     answer = ledger.promise(number).answer.to_dict()
@@ -107,8 +107,8 @@ def test_a_model_that_nobody_could_ask_is_not_adopted(ledger, later):
     audit = ledger.audit(later)
     head = ledger.head
     with raises(LedgerError, name="audit", match="described"):
-        ledger.decide(audit.number, go=True)
+        ledger.approve(audit.number)
     assert ledger.head == head
-    ledger.decide(audit.number, go=False)
+    ledger.reject(audit.number)
     assert [e.facts["go"] for e in ledger.entries(kinds=("decided",))] == [False]
     assert list(ledger.entries(kinds=("adopted",))) == []

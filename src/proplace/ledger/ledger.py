@@ -502,40 +502,54 @@ class Ledger:
             writer.keep(documents)
             return writer.append("adopted", {"model": documents[-1].digest, "note": note})
 
-    def decide(self, audit: int, *, go: bool, note: str = "") -> Entry:
-        """Write down whether an audited model goes into use; with ``go`` it is adopted.
+    def approve(self, audit: int, note: str = "") -> Entry:
+        """Approve an audited model and make it the current one.
 
         Parameters
         ----------
         audit
             Number of the audit (:attr:`Audit.number`).
-        go
-            Whether it does.
         note
-            Why; it stays in the ledger for good (no personal data in it).
+            Reason. It stays in the ledger forever, so give no personal data.
 
         Raises
         ------
         LedgerError
-            There is no such audit; or a model is to be adopted whose columns are not those of the
-            promises, as it was audited.
+            There is no such audit, or the columns of the model are not those of the promises.
         """
         with self._database.write(self._actor) as writer:
             model = str(audited(writer.connection, audit)["model"])
-            facts = {"audit": int(audit), "go": bool(go), "note": note}
-            entry = writer.append("decided", facts)
-            if go:
-                base = latest_model(writer.connection)
-                read = Archive(writer.connection).model(model).schema.by_name
-                if base is not None and not set(read) & set(base.schema.by_name):
-                    raise LedgerError(
-                        f"audit {audit} is of a model whose columns have not the names of the promises; "
-                        "audit it as ledger.described(model), and decide on that",
-                        name="audit",
-                        value=audit,
-                    )
-                writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
+            entry = writer.append("decided", {"audit": int(audit), "go": True, "note": note})
+            base = latest_model(writer.connection)
+            read = Archive(writer.connection).model(model).schema.by_name
+            if base is not None and not set(read) & set(base.schema.by_name):
+                raise LedgerError(
+                    f"audit {audit} is of a model whose columns have not the names of the promises; "
+                    "audit it as ledger.described(model), and approve that audit",
+                    name="audit",
+                    value=audit,
+                )
+            writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
         return entry
+
+    def reject(self, audit: int, note: str = "") -> Entry:
+        """Record that an audited model does not become the current one.
+
+        Parameters
+        ----------
+        audit
+            Number of the audit (:attr:`Audit.number`).
+        note
+            Reason. It stays in the ledger forever, so give no personal data.
+
+        Raises
+        ------
+        LedgerError
+            There is no such audit.
+        """
+        with self._database.write(self._actor) as writer:
+            audited(writer.connection, audit)
+            return writer.append("decided", {"audit": int(audit), "go": False, "note": note})
 
     def verdicts(self, audit: int) -> pd.DataFrame:
         """Return the verdicts of an audit, one row per promise, with person and margin.
