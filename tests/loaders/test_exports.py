@@ -149,7 +149,7 @@ def test_shift_sets_of_pipelines_fit_a_table_with_booleans(scaled):
 
     pipes = [fitted(slice(250)), fitted(slice(25, 275)), fitted(slice(50, 300))]
     refused = table[pipes[0].predict(table) == "no"][:3]
-    shifts = pp.Shifts.hull(pipes, source=pipes[0])
+    shifts = pp.Shifts.bounding(pipes, source=pipes[0])
 
     answers = (
         pp.Proplace(pipes[0], shifts, required_models=[pipes[1]]).fit(table).explain(refused, "yes")

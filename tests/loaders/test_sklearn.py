@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
@@ -30,6 +30,7 @@ from sklearn.preprocessing import (
     RobustScaler,
     StandardScaler,
 )
+from sklearn.svm import LinearSVC
 
 from proplace import Continuous, Model, Schema
 from proplace.core.errors import InputError, ModelNotSupportedError, SchemaError, TargetError
@@ -717,3 +718,43 @@ def probabilities(z):
     z = np.hstack([np.zeros_like(z), z]) if z.shape[1] == 1 else z
     P = np.exp(z - z.max(axis=1, keepdims=True))
     return P / P.sum(axis=1, keepdims=True)
+
+
+# -- linear classifiers -----------------------------------------------------------------------------
+
+LINEAR = [
+    LinearSVC(),
+    LinearSVC(fit_intercept=False),
+    SGDClassifier(random_state=0),
+    SGDClassifier("log_loss", random_state=0),
+    SGDClassifier("modified_huber", random_state=0),
+    RidgeClassifier(),
+    Perceptron(random_state=0),
+]
+
+
+@pytest.mark.parametrize("classifier", LINEAR, ids=repr)
+def test_linear_classifier_is_its_decision_function(data, classifier):
+    pipe = make_pipeline(StandardScaler(), classifier).fit(data.X, data.y)
+    model = Model.of(pipe)
+    assert (model.predict(data.fresh) == pipe.predict(data.fresh)).all()
+    scores = pipe.decision_function(data.fresh)
+    found = model.network.logits(model.encode(data.fresh))
+    np.testing.assert_allclose(found, scores.reshape(len(scores), -1), rtol=1e-9, atol=1e-9)
+
+
+def test_cutoff_of_a_linear_classifier_needs_its_probabilities(binary):
+    pipe = make_pipeline(StandardScaler(), SGDClassifier("log_loss", random_state=0))
+    model = Model.of(pipe.fit(binary.X, binary.y), cutoff=0.7)
+    expected = pipe.predict_proba(binary.fresh)[:, 1] >= 0.7
+    assert (model.predict(binary.fresh) == expected).all()
+    for loss in ("hinge", "modified_huber"):  # the latter's are no sigmoid of its scores
+        other = make_pipeline(StandardScaler(), SGDClassifier(loss, random_state=0))
+        with pytest.raises(ModelNotSupportedError, match="no probabilities, which a cut-off needs"):
+            Model.of(other.fit(binary.X, binary.y), cutoff=0.7)
+
+
+def test_linear_classifier_of_several_labels_is_rejected(binary):
+    ridge = RidgeClassifier().fit(binary.X, np.stack([binary.y, 1 - binary.y], axis=1))
+    with pytest.raises(ModelNotSupportedError, match="train one model for each label"):
+        Model.of(ridge)

@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import (
+    LogisticRegression,
+    Perceptron,
+    RidgeClassifier,
+    RidgeClassifierCV,
+    SGDClassifier,
+)
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
+from sklearn.svm import LinearSVC
 
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
     from proplace.core.transforms import InputMap
     from proplace.loaders._flow import Flowing
 
+# Classifiers whose scores (decision_function) are linear; the class is that of the largest.
+_LINEAR = (LinearSVC, SGDClassifier, RidgeClassifier, RidgeClassifierCV, Perceptron)
+
 
 def from_sklearn(model: object) -> Network:
     """Read a fitted scikit-learn classifier of numbers.
@@ -29,10 +39,11 @@ def from_sklearn(model: object) -> Network:
     Parameters
     ----------
     model
-        An ``MLPClassifier`` with ``activation='relu'``, a ``LogisticRegression``, or a ``Pipeline``
-        that ends in one, with scalers, PCA and feature selection in front. These become the network's
-        input map: they are not folded into the weights, because they are not trained parameters of
-        the classifier. A pipeline that takes categories is a whole model: see ``Model.of``.
+        An ``MLPClassifier`` with ``activation='relu'``, a ``LogisticRegression``, ``LinearSVC``,
+        ``SGDClassifier``, ``RidgeClassifier`` or ``Perceptron``, or a ``Pipeline`` that ends in one,
+        with scalers, PCA and feature selection in front. These become the network's input map: they
+        are not folded into the weights, because they are not trained parameters of the classifier. A
+        pipeline that takes categories is a whole model: see ``Model.of``.
 
     Returns
     -------
@@ -52,9 +63,9 @@ def whole_sklearn(model: object) -> Whole:
     pipeline = _Pipeline(model)
     schema, input_map = pipeline.flow.finish(pipeline.columns)
     probe = probe_table(schema)
-    network = pipeline.agreeing(
-        pipeline.network(input_map), schema.encode(probe), pipeline.table(probe)
-    )
+    rows, table = schema.encode(probe), pipeline.table(probe)
+    network = pipeline.agreeing(pipeline.network(input_map), rows, table)
+    has_probabilities = pipeline.has_probabilities(network, rows, table)
 
     def predict(frame: pd.DataFrame) -> Any:
         return np.asarray(pipeline.source.predict(pipeline.table(frame)))
@@ -69,7 +80,7 @@ def whole_sklearn(model: object) -> Whole:
         predict,
         columns=tuple(pipeline.titles),
         has_column_names=pipeline.has_column_names,
-        probabilities=probabilities,
+        probabilities=probabilities if has_probabilities else None,
     )
 
 
@@ -132,6 +143,8 @@ class _Pipeline:
 
     def agreeing(self, network: Network, X: Array, table: Any) -> Network:
         """Return the network, or the one with doubled logits, whose probabilities are the model's."""
+        if isinstance(self.classifier, _LINEAR):
+            return self._with_scores(network, X, table)
         P = np.asarray(self.source.predict_proba(table))
         candidates = [network]
         if isinstance(self.classifier, LogisticRegression) and network.outputs == 1:
@@ -146,6 +159,31 @@ class _Pipeline:
             "(one-vs-rest probabilities, or a subclass that changes them); fit a plain "
             "LogisticRegression or MLPClassifier"
         )
+
+    def _with_scores(self, network: Network, X: Array, table: Any) -> Network:
+        """Return the network of a classifier whose scores are its logits."""
+        scores = np.asarray(self.source.decision_function(table))
+        labels = np.array(self.classes, dtype=object)[network.predict(X)]
+        clear = (
+            np.abs(scores if scores.ndim == 1 else np.diff(np.sort(scores)[:, -2:])[:, 0]) > 1e-3
+        )
+        if (
+            form_of(network, X, scores, network.precision) != "logits"
+            or (labels != np.asarray(self.source.predict(table), dtype=object))[clear].any()
+        ):
+            raise ModelNotSupportedError(
+                f"decision_function of {self.where} is not linear in the columns, or its predictions "
+                "are not those of the largest score (a subclass that changes them); fit a plain "
+                f"{type(self.classifier).__mro__[1].__name__}"
+            )
+        return network
+
+    def has_probabilities(self, network: Network, X: Array, table: Any) -> bool:
+        """True if probabilities are the sigmoid or softmax of the logits."""
+        if not isinstance(self.classifier, _LINEAR):
+            return True
+        ask = getattr(self.source, "predict_proba", None)
+        return ask is not None and _agrees(network, X, np.asarray(ask(table)))
 
 
 def _agrees(network: Network, X: Array, P: Array) -> bool:
@@ -183,9 +221,11 @@ def _layers(where: str, classifier: Any) -> list[tuple[Any, Any]]:
         return _mlp(where, classifier)
     if isinstance(classifier, LogisticRegression):
         return _logistic(where, classifier)
+    if isinstance(classifier, _LINEAR):
+        return _linear(where, classifier)
     raise ModelNotSupportedError(
-        f"{where} is not a classifier that can be read as a network. Only MLPClassifier and "
-        "LogisticRegression are read"
+        f"{where} is not a classifier that can be read as a network. Only MLPClassifier, "
+        "LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier and Perceptron are read"
     )
 
 
@@ -210,6 +250,18 @@ def _logistic(where: str, model: Any) -> list[tuple[Any, Any]]:
             f"{where} was fitted one-vs-rest, so its probabilities are not a softmax; fit it with "
             "the solver 'lbfgs' (multinomial)"
         )
+    return _linear(where, model)
+
+
+def _linear(where: str, model: Any) -> list[tuple[Any, Any]]:
+    if getattr(model, "_label_binarizer", None) is not None and model._label_binarizer.y_type_ in (
+        "multilabel-indicator",
+        "multiclass-multioutput",
+    ):
+        raise ModelNotSupportedError(
+            f"{where} has several independent labels; train one model for each label"
+        )
     coef = model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_
+    coef = np.atleast_2d(coef)
     # fit_intercept=False leaves zeros, which were not trained.
     return [(coef, np.atleast_1d(model.intercept_) if model.fit_intercept else None)]

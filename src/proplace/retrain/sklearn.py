@@ -6,7 +6,6 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from proplace.core.errors import InputError, ModelNotSupportedError
@@ -136,10 +135,10 @@ class SklearnParameters:
 
 
 def _check_mlp(mlp: Any) -> None:
-    if isinstance(mlp, LogisticRegression):
+    if not isinstance(mlp, MLPClassifier):
         raise ModelNotSupportedError(
-            "LogisticRegression cannot be trained step by step; MLPClassifier(hidden_layer_sizes=()) is "
-            "the same model, and can"
+            f"{type(mlp).__name__} cannot be trained step by step; "
+            "MLPClassifier(hidden_layer_sizes=()) is the same model, and can"
         )
     if mlp.solver == "lbfgs":
         raise ModelNotSupportedError(
