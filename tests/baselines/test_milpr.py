@@ -163,7 +163,7 @@ def test_what_was_found_before_the_solver_failed_is_kept(case, monkeypatch):
     def failing(problem, pieces):
         calls.append(problem.margin)
         if len(calls) > 1:
-            return SearchResult(None, np.inf, 0.0, "unknown", trouble="out of luck")
+            return SearchResult(None, np.inf, 0.0, "unknown", solver_failure="out of luck")
         return plain_search(problem, pieces)
 
     monkeypatch.setattr(milpr, "search", failing)

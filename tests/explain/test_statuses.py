@@ -280,7 +280,7 @@ def test_a_solver_in_trouble_still_gives_an_answer(status, monkeypatch):
 
 
 def in_trouble(problem, pieces, **options):
-    return SearchResult(None, np.inf, 0.0, "unknown", trouble="out of luck")
+    return SearchResult(None, np.inf, 0.0, "unknown", solver_failure="out of luck")
 
 
 def test_a_search_without_a_point_gives_a_neighbour(monkeypatch):

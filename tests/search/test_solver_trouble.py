@@ -88,7 +88,7 @@ def check_sound(problem, piece, found, truth):
     elif found.status == "infeasible":
         assert truth.point is None
     else:
-        assert found.trouble
+        assert found.solver_failure
 
 
 @functools.cache
@@ -153,7 +153,7 @@ def test_blind_splits_end(monkeypatch):
     ill_solver(monkeypatch, "kUnknown", lambda n: True)
     found = tree.solve(problem, piece, deadline=Clock(monkeypatch).now + 5000.0)
     assert found.nodes <= 4 * MOST_SPLITS_WITHOUT_SOLUTION
-    assert "no answer" in found.trouble
+    assert "no answer" in found.solver_failure
     assert found.status in ("feasible", "unknown")
 
 
@@ -165,7 +165,7 @@ def test_an_exact_test_without_a_verdict_leaves_its_node_open(monkeypatch):
     monkeypatch.setattr("proplace.search.oracle.Oracle.test", lambda *_: Verdict(False))
     found = tree.solve(problem, piece)
     assert (found.status, found.point) == ("unknown", None)
-    assert "without a verdict" in found.trouble
+    assert "without a verdict" in found.solver_failure
     assert found.lower <= truth.distance + SAME
 
 
@@ -185,10 +185,10 @@ def test_a_piece_without_an_answer_does_not_lose_the_others(monkeypatch):
     monkeypatch.setattr(bilevel, "solve", failing)
     found = search(problem, [far, near], method="bilevel")
     np.testing.assert_array_equal(found.point, [1.0, 1.0])
-    assert (found.status, found.trouble) == ("feasible", "out of luck")
+    assert (found.status, found.solver_failure) == ("feasible", "out of luck")
     assert found.lower == pytest.approx(1.5)
     alone = search(problem, [near], method="bilevel")
-    assert (alone.status, alone.trouble) == ("unknown", "out of luck")
+    assert (alone.status, alone.solver_failure) == ("unknown", "out of luck")
 
 
 # -- the clock --------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_each_step_looks_at_the_clock():
                 if found.status in ("optimal", "infeasible"):
                     assert found.status == truth.status
                     continue
-                assert not found.trouble
+                assert not found.solver_failure
                 if found.point is not None:
                     check_answer(problem, piece, found, attacks=False)
 

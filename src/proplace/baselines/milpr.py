@@ -117,7 +117,7 @@ class MilpR(RobustBaseline):
         """
         outcome = self._nearest(x, margin, target, towards)
         if outcome.status == "unknown":
-            raise SolverError(outcome.trouble)
+            raise SolverError(outcome.solver_failure)
         return None if outcome.point is None else self.schema_.canonical(outcome.point, person=x)[0]
 
     def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> SearchResult:
@@ -162,10 +162,12 @@ class MilpR(RobustBaseline):
             count = above - 1 if robust else below + min(guess, max(1, (above - below) // 2))
             margin = self.start + count * self.step
             outcome = self._nearest(x, margin, target, towards)
-            failed = f" (the solver failed: {outcome.trouble})" if outcome.trouble else ""
+            failed = (
+                f" (the solver failed: {outcome.solver_failure})" if outcome.solver_failure else ""
+            )
             if outcome.status == "unknown":
                 if best.point is None:
-                    raise SolverError(outcome.trouble)
+                    raise SolverError(outcome.solver_failure)
                 return replace(best, reason=f"{best.reason}; none of margin {margin:.4g}{failed}")
             if outcome.point is None:
                 above = count

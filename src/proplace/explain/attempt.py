@@ -104,11 +104,11 @@ class Attempt:
         rows: Array = self.fallback[same & among]
         return rows
 
-    def trouble(self, clock: Clock) -> str:
+    def solver_failure(self, clock: Clock) -> str:
         """What is wrong where only a neighbour was proved."""
         outcome = self.outcome
-        if outcome.trouble:
-            return outcome.trouble
+        if outcome.solver_failure:
+            return outcome.solver_failure
         if outcome.status == "infeasible":
             return "it found no point in a region that holds one"
         if outcome.point is not None and time.monotonic() < clock.proof:
@@ -118,8 +118,8 @@ class Attempt:
     def why_none(self, clock: Clock, *, ruled: bool) -> tuple[Status, str]:
         """Status and reason where no point is proved."""
         outcome = self.outcome
-        if outcome.trouble:
-            return "solver_error", f"the solver failed ({outcome.trouble}); {_ASK_AGAIN}"
+        if outcome.solver_failure:
+            return "solver_error", f"the solver failed ({outcome.solver_failure}); {_ASK_AGAIN}"
         if outcome.status == "infeasible" and not len(self.fallback):
             members = self.problem.guarantee.members
             names = ", ".join(member.name for member in members)

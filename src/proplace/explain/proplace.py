@@ -652,16 +652,16 @@ class Proplace(Explainer):
         )
         if proved is not None:
             is_answer = proved.candidate < len(own)
-            trouble = outcome.trouble or ("" if is_answer else _HAIR)
-            return self._proved(attempt, proved, trouble, few, written if is_answer else None)
+            failure = outcome.solver_failure or ("" if is_answer else _HAIR)
+            return self._proved(attempt, proved, failure, few, written if is_answer else None)
         proved = self.prover.nearest(attempt.fallback, attempt.people, target, clock.proof)
         if proved is None:
             ruled = attempt.ruled or self._restricted
             return Finding(*attempt.why_none(clock, ruled=ruled))
-        return self._proved(attempt, proved, attempt.trouble(clock), few, None)
+        return self._proved(attempt, proved, attempt.solver_failure(clock), few, None)
 
     def _proved(
-        self, attempt: Attempt, proved: Proved, trouble: str, few: str, written: Written | None
+        self, attempt: Attempt, proved: Proved, failure: str, few: str, written: Written | None
     ) -> Finding:
         """The finding of a point that is proved robust.
 
@@ -675,14 +675,14 @@ class Proplace(Explainer):
         else:
             in_region = not attempt.grids or bool(attempt.in_region(proved.point[None])[0])
         near = distance * (1.0 - problem.gap) <= bound * (1.0 + _ROUNDING)
-        optimal = not trouble and outcome.status == "optimal" and in_region and near
-        # Without steps and trouble, only the clock can keep the nearest point from being proved.
-        timed_out = not optimal and (outcome.timed_out or not (trouble or attempt.grids))
+        optimal = not failure and outcome.status == "optimal" and in_region and near
+        # Without steps and failures, only the clock can keep the nearest point from being proved.
+        timed_out = not optimal and (outcome.timed_out or not (failure or attempt.grids))
         why = ""
         if not optimal:
             why = "written in steps" if in_region else "written in steps, outside the hull"
-            if trouble:
-                why = f"the solver failed ({trouble})"
+            if failure:
+                why = f"the solver failed ({failure})"
             elif timed_out:
                 why = "stopped at the time limit"
             why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"

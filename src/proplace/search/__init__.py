@@ -59,14 +59,14 @@ def search(
     """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
 
     ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
-    solver gives no answer, ``trouble`` says so; nothing is concluded from it.
+    solver gives no answer, ``solver_failure`` says so; nothing is concluded from it.
     """
     oracle = Oracle(problem)
     ranked = _ranked(problem, pieces, deadline)
     if ranked is None:
         return SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
     best = Outcome(None, np.inf, np.inf, "infeasible")
-    lower, nodes, programs, rounds, open_, trouble = np.inf, 0, 0, 0, False, ""
+    lower, nodes, programs, rounds, open_, solver_failure = np.inf, 0, 0, 0, False, ""
     timed_out = False
     for bound, piece in ranked:
         if bound >= best.distance:
@@ -86,14 +86,16 @@ def search(
         )
         lower = min(lower, found.lower)
         open_ |= found.status in ("feasible", "unknown")
-        trouble = trouble or found.trouble
+        solver_failure = solver_failure or found.solver_failure
         timed_out |= found.timed_out
         if found.distance < best.distance:
             best = found
     counts = nodes, programs, rounds
     if best.point is None:
         status: Literal["unknown", "infeasible"] = "unknown" if open_ else "infeasible"
-        return SearchResult(None, np.inf, lower, status, *counts, trouble, timed_out and open_)
+        return SearchResult(
+            None, np.inf, lower, status, *counts, solver_failure, timed_out and open_
+        )
     proved = not open_ or lower >= best.distance * (1.0 - problem.gap)
     return SearchResult(
         best.point,
@@ -101,7 +103,7 @@ def search(
         min(lower, best.distance),
         "optimal" if proved else "feasible",
         *counts,
-        "" if proved else trouble,
+        "" if proved else solver_failure,
         timed_out and not proved,
         oracle.evidence(best.point),
     )
@@ -126,7 +128,7 @@ def _bilevel(
     try:
         found = bilevel.solve(problem, piece, solver=solver, deadline=deadline)
     except SolverError as error:
-        return Outcome(None, np.inf, bound, "unknown", trouble=str(error))
+        return Outcome(None, np.inf, bound, "unknown", solver_failure=str(error))
     return replace(found, timed_out=found.status == "unknown")
 
 

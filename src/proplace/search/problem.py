@@ -77,7 +77,7 @@ class Outcome:
         any point was found).
     nodes, programs, rounds
         Nodes of the tree, linear (or mixed-integer) programs solved, scenarios added.
-    trouble
+    solver_failure
         What the solver gave no answer to, where the outcome is less than it could be for that.
     timed_out
         True if the deadline ended the search.
@@ -90,5 +90,5 @@ class Outcome:
     nodes: int = 0
     programs: int = 0
     rounds: int = 0
-    trouble: str = ""
+    solver_failure: str = ""
     timed_out: bool = False

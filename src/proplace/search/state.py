@@ -47,7 +47,7 @@ class SearchState:
         The piece, cut to what is nearer than ``prune_at`` (a little farther, against rounding).
     scenarios
         Every scenario by which an exact test has refuted a point.
-    unresolved_bound, trouble
+    unresolved_bound, solver_failure
         The least bound of a node to which the solver gave no answer, and what went wrong: nothing
         may be concluded about the points of such a node.
     nodes, rounds, counts
@@ -69,7 +69,7 @@ class SearchState:
         self.incumbent: Incumbent | None = None
         self._set_upper(cutoff)
         self.scenarios: list[ShiftedObjective] = []
-        self.unresolved_bound, self.trouble = np.inf, ""
+        self.unresolved_bound, self.solver_failure = np.inf, ""
         self.nodes = self.rounds = 0
         self.counts = LpCounts()
 
@@ -132,7 +132,7 @@ class SearchState:
 
     # -- what is left open -------------------------------------------------------------------
 
-    def leave_open(self, bound: float, trouble: str) -> None:
+    def leave_open(self, bound: float, solver_failure: str) -> None:
         """Leave a node open for good."""
         self.unresolved_bound = min(self.unresolved_bound, bound)
-        self.trouble = self.trouble or trouble
+        self.solver_failure = self.solver_failure or solver_failure

@@ -118,9 +118,11 @@ def _outcome(state: SearchState, lower: float, *, timed_out: bool = False) -> Ou
     counts = state.nodes, state.counts.programs, state.rounds
     if state.point is None:
         closed = lower >= state.prune_at
-        trouble = "" if closed else state.trouble
+        solver_failure = "" if closed else state.solver_failure
         status: Literal["infeasible", "unknown"] = "infeasible" if closed else "unknown"
-        return Outcome(None, np.inf, lower, status, *counts, trouble, timed_out and not closed)
+        return Outcome(
+            None, np.inf, lower, status, *counts, solver_failure, timed_out and not closed
+        )
     proved = lower >= state.prune_at
     return Outcome(
         state.point,
@@ -128,6 +130,6 @@ def _outcome(state: SearchState, lower: float, *, timed_out: bool = False) -> Ou
         min(lower, state.upper),
         "optimal" if proved else "feasible",
         *counts,
-        "" if proved else state.trouble,
+        "" if proved else state.solver_failure,
         timed_out and not proved,
     )
