@@ -13,7 +13,7 @@ from proplace.search.program import Late
 from proplace.search.ranges import key_of
 from proplace.search.relaxation import Relaxation, tighten
 from proplace.search.state import SearchState
-from proplace.search.subproblem import Gains, choose
+from proplace.search.subproblem import PseudoCosts, choose
 from support.problems import (
     plain,
     pre_activations,
@@ -96,7 +96,7 @@ def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
             solution = relaxation.solve(decisions)
             if solution is None:
                 continue
-            sides = choose(problem, relaxation, Gains(), solution, decisions)
+            sides = choose(problem, relaxation, PseudoCosts(), solution, decisions)
             if sides is not None:
                 stack += [(*decisions, side) for side in reversed(sides)]
                 continue

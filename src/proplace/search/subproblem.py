@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 VIOLATION_TOLERANCE = 1e-10  # violation of a ReLU that is rounding
 
 
-class Gains:
+class PseudoCosts:
     """Pseudo-costs: the rise of the bound per unit of violated ReLU that a decision has brought.
 
     A neuron that was never decided counts with the mean of the others.
@@ -42,7 +42,7 @@ class Gains:
         self.sums: dict[tuple[str, Hashable], tuple[float, int]] = {}
         self.total, self.count = 0.0, 0
 
-    def note(self, decision: Decision, gain: float) -> None:
+    def update(self, decision: Decision, gain: float) -> None:
         """Learn what the last decision of a node has brought."""
         kind, key, violation = decision
         if not np.isfinite(gain):
@@ -70,7 +70,7 @@ class Gains:
 def choose(
     problem: SearchProblem,
     relaxation: Relaxation,
-    gains: Gains,
+    pseudo_costs: PseudoCosts,
     solution: LpPoint,
     decisions: tuple[Decision, ...],
 ) -> tuple[Decision, Decision] | None:
@@ -83,7 +83,7 @@ def choose(
         violation = relaxation.violations(solution)
         for _, which, _ in decisions:
             relaxation.clear_violation(which, violation)
-        order = gains.order(relaxation, violation)
+        order = pseudo_costs.order(relaxation, violation)
         if order:
             key, above = relaxation.neurons[order[0]].key, float(violation[order[0]])
             active, inactive = ("active", key, above), ("inactive", key, above)
@@ -139,7 +139,7 @@ class Subproblem:
         self.state, self.local = state, local
         self.bound = child.bound
         self.relaxation = self._relaxed(child.limits, scenarios)
-        self.gains = Gains()
+        self.pseudo_costs = PseudoCosts()
         self.splits_without_solution = 0  # of nodes to which the solver gave no answer
         self.stop_at = float(state.counts.iterations + LEAST_ITERATIONS)
         self.failed: Array | None = None  # the last point that a test has refuted
@@ -264,7 +264,9 @@ class Subproblem:
                     if solution is None:
                         break
                     bound = max(bound, solution.objective)
-                    chosen = choose(state.problem, self.relaxation, self.gains, solution, decisions)
+                    chosen = choose(
+                        state.problem, self.relaxation, self.pseudo_costs, solution, decisions
+                    )
                     if chosen is None:
                         if self._passes(solution):
                             break
@@ -285,7 +287,7 @@ class Subproblem:
         solution = self.relaxation.solve(decisions)
         if decisions:
             value = np.inf if solution is None else solution.objective
-            self.gains.note(decisions[-1], min(value, self.state.prune_at) - bound)
+            self.pseudo_costs.update(decisions[-1], min(value, self.state.prune_at) - bound)
         if solution is None or solution.objective >= self.state.prune_at:
             return None
         return solution
@@ -339,7 +341,7 @@ class Subproblem:
             return []
         if solution is None:
             raise Fathomed
-        order = self.gains.order(relaxation, relaxation.violations(solution))
+        order = self.pseudo_costs.order(relaxation, relaxation.violations(solution))
         if not order:
             return []
         key = relaxation.neurons[order[0]].key
