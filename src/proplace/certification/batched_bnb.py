@@ -253,7 +253,7 @@ class _Trees:
         self.multiplier_size = np.zeros(count)
         self.closed = np.full(count, np.inf)  # least bound over the closed leaves of each row
         self.count = np.zeros(count, dtype=np.int64)
-        self.given_up = np.zeros(count, dtype=bool)
+        self.abandoned = np.zeros(count, dtype=bool)
         self.pending: list[Nodes] = []
         self.leaves: list[Nodes] = []
         self.stuck: list[Nodes] = []  # nothing left to split, bound still below the threshold
@@ -273,7 +273,7 @@ class _Trees:
         sizes = roundoff.sizes(self.problem.U) if self.pending else []
         while self.pending and time.monotonic() < deadline:
             nodes = self.pending.pop()
-            alive = ~self.given_up[nodes.row] & self._undecided(nodes.row)
+            alive = ~self.abandoned[nodes.row] & self._undecided(nodes.row)
             if not alive.all():
                 nodes = nodes.take(np.flatnonzero(alive))
             if not len(nodes):
@@ -287,9 +287,9 @@ class _Trees:
             )
             np.maximum.at(self.multiplier_size, nodes.row, added)
         for nodes in self.pending:  # the deadline came first
-            self.given_up[nodes.row] = True
+            self.abandoned[nodes.row] = True
         self._leave_stuck_rows()
-        finished = np.isfinite(self.closed) & ~self.given_up
+        finished = np.isfinite(self.closed) & ~self.abandoned
         finished &= self.incumbents.upper >= self.threshold
         self.lower[finished] = np.maximum(self.lower[finished], self.closed[finished])
 
@@ -306,7 +306,7 @@ class _Trees:
 
     def _leave_stuck_rows(self) -> None:
         """Collect what is left of rows that are closed but for leaves that no split improves."""
-        open_rows = ~self.given_up & self._undecided(slice(None))
+        open_rows = ~self.abandoned & self._undecided(slice(None))
         left: dict[int, list[tuple[Splits, ...]]] = {}
         for nodes in self.stuck:
             for i in np.flatnonzero(open_rows[nodes.row]):
@@ -314,7 +314,7 @@ class _Trees:
                 left.setdefault(int(nodes.row[i]), []).append(splits)
         for row, splits_of_row in left.items():
             self.open_leaves[row] = OpenLeaves(tuple(splits_of_row), float(self.closed[row]))
-            self.given_up[row] = True
+            self.abandoned[row] = True
 
     def _undecided(self, rows: Index | slice) -> Mask:
         wanted = self.threshold[rows]
@@ -329,11 +329,11 @@ class _Trees:
                 self.leaves.append(nodes.take(np.flatnonzero(done)))
             np.minimum.at(self.closed, nodes.row[done], value[done])
         np.add.at(self.count, nodes.row, 1)
-        self.given_up[self.count > self.most] = True
+        self.abandoned[self.count > self.most] = True
         stuck = np.flatnonzero(~done & (pick < 0))
         if len(stuck):
             self.stuck.append(nodes.take(stuck))
-        split = ~done & (pick >= 0) & ~self.given_up[nodes.row] & self._undecided(nodes.row)
+        split = ~done & (pick >= 0) & ~self.abandoned[nodes.row] & self._undecided(nodes.row)
         if split.any():
             children = _split(nodes.take(np.flatnonzero(split)), pick[split])
             self.pending.extend(
