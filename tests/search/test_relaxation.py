@@ -9,7 +9,7 @@ import pytest
 import proplace as pp
 from proplace.search.local import TESTS, LocalSearch
 from proplace.search.oracle import Oracle, Verdict
-from proplace.search.program import Late
+from proplace.search.program import DeadlineReached
 from proplace.search.ranges import key_of
 from proplace.search.relaxation import Relaxation, tighten
 from proplace.search.state import SearchState
@@ -167,7 +167,7 @@ def test_after_the_deadline_no_other_goal_is_tested():
     problem = problem_of(net, [-1.0, -1.0], 0.01)
     corners = np.random.default_rng(0).uniform(1.0, 2.0, (30, 2))
     piece = plain(problem.x, np.vstack([problem.x, corners]))
-    with pytest.raises(Late):
+    with pytest.raises(DeadlineReached):
         LocalSearch(SearchState(problem, piece, Undecided(problem), deadline=-np.inf)).start()
     assert len(tested) == 1
     LocalSearch(SearchState(problem, piece, Undecided(problem))).start()  # with all the time

@@ -10,7 +10,7 @@ import pytest
 import proplace as pp
 from proplace.search import bilevel, least_distance, search, tree
 from proplace.search.problem import Outcome
-from proplace.search.program import Late
+from proplace.search.program import DeadlineReached
 from proplace.search.relaxation import Relaxation
 from proplace.search.subproblem import Child
 from support.problems import (
@@ -160,7 +160,7 @@ class HalfDone:
         if self.bound == 0.0:
             return [Child(0.03, {}), Child(0.01, {}), Child(0.02, {})]
         self.bound = 0.05  # what was learnt of this child until the deadline came
-        raise Late
+        raise DeadlineReached
 
 
 def test_the_bound_counts_with_the_children_that_wait(monkeypatch):

@@ -13,7 +13,7 @@ import numpy as np
 
 from proplace.certification import Budget
 from proplace.core.errors import SolverError
-from proplace.search.program import Program, check_time
+from proplace.search.program import Program, check_deadline
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
@@ -42,7 +42,7 @@ MOST_WORK = 8e8  # nodes times weights of an exact test: about a minute of the c
 
 
 class LocalSearch:
-    """Improve the incumbent of a search; Late when the deadline comes on the way."""
+    """Improve the incumbent of a search; DeadlineReached when the deadline comes on the way."""
 
     def __init__(self, state: SearchState) -> None:
         self.state = state
@@ -142,7 +142,7 @@ class LocalSearch:
         cuts: list[int] = []
         where = [here]
         for _ in range(STEPS):
-            check_time(self.state.deadline)
+            check_deadline(self.state.deadline)
             points = self.problem.snap(np.array(where))
             for point, worst in zip(points, self._worst(points), strict=True):
                 g = worst.gradient(point)
@@ -241,7 +241,7 @@ class LocalSearch:
         if tested.robust:
             self.state.offer(point, distance)
         elif tested.scenario is None:
-            check_time(self.state.deadline)
+            check_deadline(self.state.deadline)
             self.reserve += UNPROVED * tested.missing
         else:
             seemed = float(self.values(point[None])[0])

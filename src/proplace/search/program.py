@@ -186,14 +186,14 @@ def _least_in_halfspace(scores: Array, reach: Array, limit: float) -> Array:
     return result
 
 
-class Late(Exception):
+class DeadlineReached(Exception):
     """The deadline has come."""
 
 
-def check_time(deadline: float) -> None:
-    """Raise Late if the deadline has come."""
+def check_deadline(deadline: float) -> None:
+    """Raise DeadlineReached if the deadline has come."""
     if time.monotonic() >= deadline:
-        raise Late
+        raise DeadlineReached
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,13 +293,13 @@ class Program:
         self.lp.set_row_bounds(row, -INF, INF)
 
     def nearest(self) -> LpPoint | None:
-        """Solve; None if nothing is left. Late at the deadline, SolverError without an answer."""
+        """Solve; None if nothing is left. DeadlineReached at the deadline, SolverError without an answer."""
         self.counts.programs += 1
         verdict = self.lp.solve(self.deadline)
         if verdict == "infeasible":
             return None
         if verdict == "late":
-            raise Late
+            raise DeadlineReached
         if verdict == "failed":
             raise SolverError(
                 "HiGHS gave no answer to a linear program, whichever way it was asked"

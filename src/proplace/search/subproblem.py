@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.core.errors import SolverError
-from proplace.search.program import check_time
+from proplace.search.program import check_deadline
 from proplace.search.relaxation import Relaxation, tighten
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Subproblem:
     def explore(self) -> list[Child]:
         """Look for the nearest robust point; returns two children where that is too much work at once.
 
-        On the way ``bound`` rises to the least distance of what is left; Late when the deadline comes.
+        On the way ``bound`` rises to the least distance of what is left; DeadlineReached when the deadline comes.
         """
         try:
             if self.many_open:
@@ -252,7 +252,7 @@ class Subproblem:
             bound, _, decisions = heapq.heappop(heap)
             while bound < state.prune_at:
                 self.bound = min(bound, heap[0][0]) if heap else bound
-                check_time(state.deadline)
+                check_deadline(state.deadline)
                 if state.counts.iterations >= self.stop_at:
                     children = self._split()
                     if children:
@@ -320,7 +320,7 @@ class Subproblem:
             state.offer(point, distance)
             return True
         if tested.scenario is None:
-            check_time(state.deadline)
+            check_deadline(state.deadline)
             raise SolverError("the exact test of a point ended without a verdict")
         self.failed, first = solution.point, len(relaxation.neurons)
         relaxation.add_scenario(tested.scenario, state.polytope)

@@ -30,7 +30,7 @@ import numpy as np
 from proplace.search.local import LocalSearch
 from proplace.search.oracle import Oracle
 from proplace.search.problem import Outcome
-from proplace.search.program import Late
+from proplace.search.program import DeadlineReached
 from proplace.search.state import SearchState
 from proplace.search.subproblem import Child, Subproblem
 
@@ -67,7 +67,7 @@ def _solved(state: SearchState) -> Outcome:
         root = _root(state, local)
         if root is not None and root.many_open and local.refine():
             root = _root(state, local)
-    except Late:
+    except DeadlineReached:
         return _outcome(state, 0.0, timed_out=True)
     if root is None:
         return _outcome(state, np.inf)
@@ -99,7 +99,7 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> tup
     while True:
         try:
             children = current.explore()
-        except Late:
+        except DeadlineReached:
             return min(current.bound, waiting[0][0]) if waiting else current.bound, True
         scenarios = state.worst_at_incumbent(current.relaxation.scenarios, INHERITED_SCENARIOS)
         for child in children:
