@@ -34,7 +34,7 @@ def seen(net, x):
     scale = [1.0] * net.inputs if net.scale is None else net.scale
     shift = [0.0] * net.inputs if net.shift is None else net.shift
     u = [Q(float(s)) * Q(float(v)) + Q(float(t)) for s, v, t in zip(scale, x, shift, strict=True)]
-    front = net.input_map
+    front = net.input_transform
     if front.matrix is not None:
         u = [
             sum((Q(float(m)) * v for m, v in zip(row, u, strict=True)), Q(0))

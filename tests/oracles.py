@@ -38,7 +38,7 @@ def seen(net, x):
     scale = [1.0] * net.inputs if net.scale is None else net.scale
     shift = [0.0] * net.inputs if net.shift is None else net.shift
     u = np.array([s * v + t for s, v, t in zip(scale, x, shift, strict=True)])
-    matrix, offset = net.input_map.matrix, net.input_map.offset
+    matrix, offset = net.input_transform.matrix, net.input_transform.offset
     if matrix is not None:
         u = np.array([sum(m * v for m, v in zip(row, u, strict=True)) for row in matrix])
     return u if offset is None else u + offset

@@ -50,7 +50,7 @@ def behind_a_matrix(rng, net):
 def with_folds(rng, net):
     layers = [(layer.W, layer.b) for layer in net.layers]
     gains = (Fold.none(W, b).scaled(rng.uniform(0.2, 2.0, len(W))) for W, b in layers)
-    return pp.Network(layers, **net.input_map.parts, folds=list(gains))
+    return pp.Network(layers, **net.input_transform.parts, folds=list(gains))
 
 
 @dataclass(frozen=True)

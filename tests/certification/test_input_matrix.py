@@ -71,7 +71,7 @@ def test_the_matrix_is_part_of_what_is_proved():
     rng = np.random.default_rng(5)
     net = mixed(rng, 1)
     proof = pp.certify(net, rng.normal(size=net.inputs), 0.01, certificates=True).certificates[0]
-    parts = dict(net.input_map.parts)
+    parts = dict(net.input_transform.parts)
     layers = [(layer.W, layer.b) for layer in net.layers]
     for name in ("matrix", "offset"):
         other = parts | {name: parts.get(name, np.zeros(3)) + 1e-9}

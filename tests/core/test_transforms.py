@@ -13,7 +13,7 @@ import pytest
 import proplace as pp
 from proplace.certification import checker, digest
 from proplace.core.errors import DeltaError, ModelFileError, NetworkError
-from proplace.core.transforms import Fold, InputMap, folds_digest
+from proplace.core.transforms import Fold, InputTransform, folds_digest
 from proplace.loaders._chain import Chain
 from support.errors import raises
 
@@ -329,7 +329,7 @@ def test_what_was_folded_stays_with_the_network(tmp_path):
         assert copy.folded
         assert folds_digest(copy.folds) == folds_digest(net.folds)
         assert pp.Shifts.of(copy, DELTA) == box
-    mapped = net.behind(InputMap(scale=np.full(3, 2.0)))
+    mapped = net.with_input_transform(InputTransform(scale=np.full(3, 2.0)))
     assert folds_digest(mapped.folds) == folds_digest(net.folds)
     plain = pp.Network([(layer.W, layer.b) for layer in net.layers])
     assert plain != net

@@ -224,7 +224,7 @@ def test_keras_itself_judges_models_of_several_inputs(tmp_path):
     assert {"age", "grade", "town", "rooms"} == set(model.schema.by_name)
     first, *rest = model.network.layers
     moved = [(first.W + 0.1, first.b), *((layer.W, layer.b) for layer in rest)]
-    other = pp.Network(moved, **model.network.input_map.parts, precision="float32")
+    other = pp.Network(moved, **model.network.input_transform.parts, precision="float32")
     age = replace(model.schema.by_name["age"], scaling=(41.0, 9.0))
     features = [age if f.name == "age" else f for f in model.schema.features]
     wrong = [replace(model, network=other), replace(model, schema=pp.Schema(features))]

@@ -215,7 +215,7 @@ def test_a_scaler_that_was_fitted_again_keeps_what_was_folded():
         other[0].weight[-1] = module[0].weight[-1] = 0.7
     model, retrained = pp.Model.of(module), pp.Model.of(other)
     net = in_coordinates_of(model, retrained)
-    assert net.input_map is not retrained.network.input_map
+    assert net.input_transform is not retrained.network.input_transform
     np.testing.assert_array_equal(net.folds[0].rows, retrained.network.folds[0].rows)
     X = np.random.default_rng(5).normal(size=(20, INPUTS))
     rows = model.encode(X)

@@ -48,7 +48,7 @@ def test_logits_are_those_of_the_retrained_pipeline(old, new):
     net = in_coordinates_of(base, pp.Model.of(pipe))
     found = net.logits(base.encode(FRESH))[:, 0]
     np.testing.assert_allclose(found, logit(pipe.predict_proba(FRESH)[:, 1]), atol=1e-6)
-    assert net.input_map.parts.keys() == base.network.input_map.parts.keys()
+    assert net.input_transform.parts.keys() == base.network.input_transform.parts.keys()
     if old == new:
         assert np.isfinite(base.network.distance(net))
 
@@ -56,7 +56,7 @@ def test_logits_are_those_of_the_retrained_pipeline(old, new):
 @pytest.mark.parametrize("new", SHAPES)
 @pytest.mark.parametrize("old", SHAPES)
 def test_another_model_on_the_rows_in_use_is_the_pipeline_itself(old, new):
-    """With its trained layers untouched: only the input map says where the rows come from."""
+    """With its trained layers untouched: only the input transform says where the rows come from."""
     base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
     pipe = fitted(SHAPES[new](), LATER, DECIDED_LATER)
     own = pp.Model.of(pipe)
@@ -120,7 +120,7 @@ def test_another_model_behind_its_own_input_map(matrix, swapped):
     other = taking_rows_of(base, own).network
     found = other.logits(base.encode(table))
     np.testing.assert_allclose(found, net.logits(own.encode(table)), atol=1e-12)
-    assert ("matrix" in other.input_map.parts) == (matrix or swapped)
+    assert ("matrix" in other.input_transform.parts) == (matrix or swapped)
 
 
 def test_another_model_that_was_fitted_on_the_same_rows_is_taken_as_it_is():

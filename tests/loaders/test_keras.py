@@ -378,7 +378,7 @@ def test_trained_weights_are_never_changed(name):
 def test_scalers_and_one_hot_columns_need_no_matrix():
     """Then delta speaks of the trained weights on exactly what they see."""
     for name in ("numbers", "several_columns", "batch_norm_in_front", "no_axis"):
-        assert Model.of(trained(name)).network.input_map.matrix is None
+        assert Model.of(trained(name)).network.input_transform.matrix is None
 
 
 def test_batch_normalization_is_folded_as_it_is_written():

@@ -954,7 +954,7 @@ def test_a_linear_map_is_fixed_only_where_a_pipeline_wrote_it(tmp_path):
     pca = node("MatMul", ["x", "M"], ["u"], name="pca")
     model = Model.of(mapped(tmp_path, pca))
     np.testing.assert_array_equal(model.network.layers[0].W, [[1.0, -2.0]])
-    np.testing.assert_array_equal(model.network.input_map.matrix, [[1.0, 0.5], [1.0, 1.0]])
+    np.testing.assert_array_equal(model.network.input_transform.matrix, [[1.0, 0.5], [1.0, 1.0]])
     with pytest.raises(ModelNotSupportedError, match="without a ReLU"):
         Model.of(mapped(tmp_path, pca, producer="pytorch"))
 

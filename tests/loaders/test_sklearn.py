@@ -85,8 +85,8 @@ def test_a_plain_pipeline_needs_no_matrix(name):
     """Then delta speaks of the trained weights on exactly what they see."""
     frame, y = people()
     model = Model.of(fitted(name, "mlp", frame, y))
-    assert model.network.input_map.matrix is None
-    assert not model.network.input_map
+    assert model.network.input_transform.matrix is None
+    assert not model.network.input_transform
 
 
 def test_trained_weights_are_never_changed():

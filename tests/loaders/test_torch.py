@@ -336,7 +336,7 @@ def test_numbers_take_their_scaling_into_the_schema():
         ("x2", 40.0, 11.0),
         ("x4", 0.0, 2.0),
     ]
-    assert not Model.of(Numbers(4)).network.input_map
+    assert not Model.of(Numbers(4)).network.input_transform
 
 
 def test_an_embedding_makes_a_category():
@@ -354,7 +354,7 @@ def test_an_embedding_makes_a_category():
 
 def test_a_one_hot_needs_no_matrix():
     model = Model.of(OneHot(4))
-    assert model.network.input_map.matrix is None
+    assert model.network.input_transform.matrix is None
 
 
 def test_a_table_of_categories_alone():

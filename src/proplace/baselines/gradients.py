@@ -31,7 +31,7 @@ Masks = list[npt.NDArray[np.bool_]]
 
 def forward(net: Network, X: Array) -> tuple[Array, Masks]:
     """Logits of each row, and which neurons are active, layer by layer."""
-    h = net.input_map(X)
+    h = net.input_transform(X)
     masks: Masks = []
     for layer in net.layers[:-1]:
         z = _times(h, layer.W.T) + layer.bias
@@ -46,7 +46,7 @@ def pull_back(net: Network, masks: Masks, weights: Array) -> Array:
     g = _times(weights, net.layers[-1].W)
     for layer, mask in zip(reversed(net.layers[:-1]), reversed(masks), strict=True):
         g = _times(g * mask, layer.W)
-    return net.input_map.pull_back(g)
+    return net.input_transform.pull_back(g)
 
 
 def margin(net: Network, X: Array, target: int) -> Array:

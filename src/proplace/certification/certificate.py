@@ -181,7 +181,7 @@ def parameters(net: Network) -> checker.Parameters:
     """Return the network as the checker takes it."""
     return checker.Parameters(
         [(layer.W.tolist(), None if layer.b is None else layer.b.tolist()) for layer in net.layers],
-        **{name: part.tolist() for name, part in net.input_map.parts.items()},
+        **{name: part.tolist() for name, part in net.input_transform.parts.items()},
     )
 
 
@@ -191,7 +191,7 @@ def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
         return proved.shifts == shifts.digest
     # Radii of a certificate are about the parameters of the file, with batch norm folded in or not.
     pairs = [(layer.W, layer.b) for layer in net.layers]
-    plain = Network(pairs, **net.input_map.parts, precision=net.precision, folds=None)
+    plain = Network(pairs, **net.input_transform.parts, precision=net.precision, folds=None)
     ball = Shifts.of(plain, [(weight, bias) for weight, bias in proved.delta])
     shifts = Shifts.of(net, shifts)
     if ball.radii is None or shifts.radii is None:

@@ -119,7 +119,7 @@ class Enclosure:
         if self.net.shift is not None:
             u = u + self.net.shift
             rad = (rad + 2.0 * _U * np.abs(u)) * (1.0 + 8.0 * _U)
-        front = self.net.input_map
+        front = self.net.input_transform
         if front.matrix is not None:
             u, rad = _dot(u, rad, front.matrix.T)
         if front.offset is not None:  # it comes with a matrix

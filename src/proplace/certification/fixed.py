@@ -249,7 +249,7 @@ class Refusal:
         reach = np.ones(self.net.outputs)
         for box in reversed(self.shifts.layers):
             reach = reach @ box.size[0]
-        front = self.net.input_map
+        front = self.net.input_transform
         if front.matrix is not None:
             reach = reach @ np.abs(front.matrix)
         return reach if front.scale is None else reach * np.abs(front.scale)
@@ -260,7 +260,7 @@ def _with_logits(net: Network, classes: list[int]) -> Network:
     *hidden, last = net.layers
     pairs = [(layer.W, layer.b) for layer in hidden]
     pairs.append((last.W[classes], None if last.b is None else last.b[classes]))
-    return Network(pairs, **net.input_map.parts, precision=net.precision, folds=None)
+    return Network(pairs, **net.input_transform.parts, precision=net.precision, folds=None)
 
 
 def _share(deadline: float, parts: int) -> float | None:

@@ -9,7 +9,7 @@ network. With the row :math:`(c, r)` as its input, its first layers are
 
     u^+ = \max(0,\ M (p - q) + t), \quad u^- = \max(0,\ -M (p - q) - t) ,
 
-with the fixed input map :math:`x \mapsto M x + t`, and then the layers of the network itself, the first
+with the fixed input transform :math:`x \mapsto M x + t`, and then the layers of the network itself, the first
 of them on :math:`u = u^+ - u^-`: weights in :math:`[\underline W, \overline W]` on :math:`u^+` and in
 :math:`[-\overline W, -\underline W]` on :math:`u^-`.
 
@@ -152,7 +152,7 @@ def _signed(net: Network) -> list[Layer]:
 
     A factor per column and a matrix are two layers: their product would be rounded.
     """
-    front, n = net.input_map, net.inputs
+    front, n = net.input_transform, net.inputs
     maps: list[tuple[Array, Array | None]] = []
     if front.scale is not None or front.shift is not None or front.matrix is None:
         scale = np.ones(n) if front.scale is None else front.scale

@@ -276,7 +276,7 @@ class _Question:
 
         Bounds that clear the threshold by more than rounding decide a row; a proof decides the others.
         """
-        threshold, front = claims.threshold, self.abstraction.net.input_map
+        threshold, front = claims.threshold, self.abstraction.net.input_transform
         rows = Rows(claims.seen, threshold, self.deadline, self.budget)
         found = least_values(self.abstraction, rows, self.objectives)
         low, high = found.lower, found.upper
@@ -463,7 +463,7 @@ def lower_margins(net: Network, shifts: Shifts, target: int, low: Array, high: A
 
 
 def _bounds(abstraction: Abstraction, objectives: Array, low: Array, high: Array) -> Array:
-    front = abstraction.net.input_map
+    front = abstraction.net.input_transform
     boxed = bool((low < high).any())
     centre = low + (high - low) / 2.0 if boxed else low
     U, size = front(centre), front.size(centre)
@@ -490,7 +490,7 @@ def _bounds(abstraction: Abstraction, objectives: Array, low: Array, high: Array
 
 def _radius(net: Network, low: Array, high: Array, size: Array) -> Array:
     """Compute the radius of each box in the inputs of the first layer, rounded up."""
-    front = net.input_map
+    front = net.input_transform
     reach = (high - low) / 2.0
     if front.scale is not None:
         reach = reach * np.abs(front.scale)

@@ -80,7 +80,7 @@ class Roundoff:
         L, N = len(net.layers), net.inputs + sum(len(layer.W) for layer in net.layers)
         self.unit = 16.0 * (L + 1) * (2 * N + 16 * L) * 2.0 ** max(0, L - 3) * _U
         self._terms = net.inputs + 4  # of the sum behind an entry of U
-        mixed = net.input_map.matrix is not None
+        mixed = net.input_transform.matrix is not None
         shift = 0.0 if net.shift is None or mixed else net.shift
         self._offset = 2.0 * np.abs(shift) + _TINY
         with np.errstate(all="ignore"):
@@ -281,7 +281,7 @@ def _seen(
     inverse = np.divide(1.0, np.abs(scale), out=np.zeros(net.inputs), where=scale != 0.0)
     largest = np.maximum(x + np.abs(shift) * inverse, np.maximum(size, 2.0 * np.abs(scale)))
     biggest = np.max(np.maximum(largest, inverse), axis=1)
-    front = net.input_map
+    front = net.input_transform
     if front.matrix is None:
         return centre, radius, u, error, biggest
     # The scaling may come in two steps in front of a matrix: twice the error covers both.

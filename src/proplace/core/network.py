@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import InputError, ModelFileError, NetworkError, TargetError
 from proplace.core.files import atomic_write
-from proplace.core.transforms import Fold, InputMap
+from proplace.core.transforms import Fold, InputTransform
 
 if TYPE_CHECKING:
     import os
@@ -84,7 +84,7 @@ class Network:
     array([-1.25])
     """
 
-    __slots__ = ("_folds", "_input_map", "_layers", "_precision")
+    __slots__ = ("_folds", "_input_transform", "_layers", "_precision")
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Network:
                     f"{second.W.shape[1]} inputs; W must have shape (out, in)",
                     name="layers",
                 )
-        self._input_map = self._checked_map(scale, shift, matrix, offset)
+        self._input_transform = self._checked_map(scale, shift, matrix, offset)
         if precision not in get_args(Precision):
             known = ", ".join(map(repr, get_args(Precision)))
             raise NetworkError(
@@ -130,19 +130,19 @@ class Network:
         return self._layers
 
     @property
-    def input_map(self) -> InputMap:
+    def input_transform(self) -> InputTransform:
         """The fixed map in front of the first layer."""
-        return self._input_map
+        return self._input_transform
 
     @property
     def scale(self) -> Array | None:
         """Factor of the fixed input transform, one number per input, or None."""
-        return self._input_map.scale
+        return self._input_transform.scale
 
     @property
     def shift(self) -> Array | None:
         """Shift of the fixed input transform, one number per input, or None."""
-        return self._input_map.shift
+        return self._input_transform.shift
 
     @property
     def precision(self) -> Precision:
@@ -162,7 +162,7 @@ class Network:
     @property
     def inputs(self) -> int:
         """Number of input columns."""
-        matrix = self._input_map.matrix
+        matrix = self._input_transform.matrix
         return int(self._layers[0].W.shape[1] if matrix is None else matrix.shape[1])
 
     @property
@@ -182,7 +182,7 @@ class Network:
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in (self.inputs, *self.widths, self.outputs))
-        scaled = ", scaled input" if self._input_map else ""
+        scaled = ", scaled input" if self._input_transform else ""
         return f"Network({sizes}{scaled})"
 
     def __eq__(self, other: object) -> bool:
@@ -200,7 +200,7 @@ class Network:
 
     def __reduce__(self) -> tuple[Any, ...]:
         pairs = [(layer.W, layer.b) for layer in self._layers]
-        return _rebuild, (pairs, self._input_map.parts, self._precision, self._folds)
+        return _rebuild, (pairs, self._input_transform.parts, self._precision, self._folds)
 
     # -- what it says ------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class Network:
 
     def transform(self, X: npt.ArrayLike) -> Array:
         """Apply the fixed input transform: what the first trained layer sees."""
-        return self._input_map(self.rows(X))
+        return self._input_transform(self.rows(X))
 
     def logits(self, X: npt.ArrayLike) -> Array:
         """Return the outputs before sigmoid or softmax, shape (n, outputs)."""
@@ -293,7 +293,7 @@ class Network:
             g = last.W[target] - last.W[logits.argmax(axis=1)]
         for layer, mask in zip(reversed(self._layers[:-1]), reversed(active), strict=True):
             g = (g * mask) @ layer.W
-        return self._input_map.pull_back(g)
+        return self._input_transform.pull_back(g)
 
     def objectives(self, target: int) -> Array:
         """Rows ``c`` over the logits with ``margin = min over c of c . logits``."""
@@ -340,7 +340,7 @@ class Network:
             raise NetworkError(
                 f"{self!r} and {other!r} differ in architecture, not only in values", name="other"
             )
-        for key in self._input_map.parts:
+        for key in self._input_transform.parts:
             if not np.array_equal(mine[key], theirs[key]):
                 raise NetworkError(
                     f"the networks have different input transforms ({key}), so their parameters "
@@ -360,14 +360,16 @@ class Network:
     def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
         """Return a network of other layers of the same shapes, behind the same input map."""
         return Network(
-            layers, **self._input_map.parts, precision=self._precision, folds=self._folds
+            layers, **self._input_transform.parts, precision=self._precision, folds=self._folds
         )
 
-    def behind(self, input_map: InputMap, precision: Precision | None = None) -> Network:
+    def behind(
+        self, input_transform: InputTransform, precision: Precision | None = None
+    ) -> Network:
         """Return the same layers behind another input map, or in another precision as well."""
         pairs = [(layer.W, layer.b) for layer in self._layers]
         precision = self._precision if precision is None else precision
-        return Network(pairs, **input_map.parts, precision=precision, folds=self._folds)
+        return Network(pairs, **input_transform.parts, precision=precision, folds=self._folds)
 
     # -- files and other frameworks ----------------------------------------------------------
 
@@ -439,7 +441,7 @@ class Network:
         shift: npt.ArrayLike | None,
         matrix: npt.ArrayLike | None,
         offset: npt.ArrayLike | None,
-    ) -> InputMap:
+    ) -> InputTransform:
         taken = int(self._layers[0].W.shape[1])  # by the first layer
         M = None if matrix is None else _frozen("input matrix", matrix)
         if M is not None and (M.ndim != 2 or len(M) != taken or 0 in M.shape):
@@ -454,7 +456,7 @@ class Network:
                 name="input offset",
             )
         columns = taken if M is None else int(M.shape[1])
-        return InputMap(
+        return InputTransform(
             None if scale is None else _per_input("scale", scale, columns),
             None if shift is None else _per_input("shift", shift, columns),
             M,
@@ -467,7 +469,7 @@ class Network:
             arrays[f"W{i}"] = layer.W
             if layer.b is not None:
                 arrays[f"b{i}"] = layer.b
-        return arrays | self._input_map.parts
+        return arrays | self._input_transform.parts
 
     def _all_arrays(self) -> dict[str, Array]:
         """With what was folded into the layers."""
@@ -492,7 +494,7 @@ class Network:
         if first is not None and ((first.columns != 1.0).any() or first.shift.any()):
             raise NetworkError(
                 "what is folded into layer 1 scales its columns; fixed numbers in front of the first "
-                "layer belong to the input map (scale, shift)",
+                "layer belong to the input transform (scale, shift)",
                 name="fold of layer 1",
             )
         return tuple(checked)

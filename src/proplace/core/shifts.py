@@ -9,7 +9,7 @@ Every trained parameter has an interval of its own,
 symmetric or not, around any centre; an interval of length 0 freezes a parameter. The L-infinity ball of
 the paper, :math:`|\theta' - \theta| \le \delta` around a network, and a radius for each layer's weights
 and biases are short forms of it: :meth:`Shifts.of`. A layer without bias has no bias to shift. The
-fixed input map in front of the first layer is part of the set: parameters mean something only behind it.
+fixed input transform in front of the first layer is part of the set: parameters mean something only behind it.
 
 The parameters of a network with batch norm are those with the batch norm folded in, and a delta speaks
 of the trained ones: each folded parameter has the interval in which it lies when the trained ones move
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from proplace.core.layer_box import Mask
     from proplace.core.network import Array
-    from proplace.core.transforms import Fold, InputMap
+    from proplace.core.transforms import Fold, InputTransform
 
 
 Radius: TypeAlias = "float | npt.ArrayLike"
@@ -93,7 +93,7 @@ class Shifts:
                     "must hold the lower ends, the second the upper ends",
                     name="low",
                 )
-        self._boxes, self._input_map, self._about = tuple(boxes), low.input_map, about
+        self._boxes, self._input_transform, self._about = tuple(boxes), low.input_transform, about
         self._trained: _Trained | None = None
         self._encoding = encoding
 
@@ -101,13 +101,13 @@ class Shifts:
     def _of_boxes(
         cls,
         boxes: Iterable[LayerBox],
-        input_map: InputMap,
+        input_transform: InputTransform,
         about: str = "",
         trained: _Trained | None = None,
         encoding: str = "",
     ) -> Shifts:
         made = cls.__new__(cls)
-        made._boxes, made._input_map, made._about = tuple(boxes), input_map, about
+        made._boxes, made._input_transform, made._about = tuple(boxes), input_transform, about
         made._trained, made._encoding = trained, encoding
         return made
 
@@ -144,10 +144,10 @@ class Shifts:
         layers = enumerate(zip(net.layers, net.folds, pairs, strict=True), start=1)
         boxes = [_box(i, layer, fold, *pair) for i, (layer, fold, pair) in layers]
         if all(box.radii is not None for box in boxes):
-            return cls._of_boxes(boxes, net.input_map)
+            return cls._of_boxes(boxes, net.input_transform)
         trained = _Trained.of(net, pairs) if net.folded else None
         boxes = [box.outward() for box in boxes]  # one form for all layers
-        return cls._of_boxes(boxes, net.input_map, trained.about if trained else "", trained)
+        return cls._of_boxes(boxes, net.input_transform, trained.about if trained else "", trained)
 
     @classmethod
     def bounding(cls, networks: Iterable[object], *, source: object | None = None) -> Shifts:
@@ -171,7 +171,7 @@ class Shifts:
         nets = past.nets
         boxes = [hull_of(layers) for layers in zip(*(net.layers for net in nets), strict=True)]
         about = f"bounding set of {len(nets)} network{'s' * (len(nets) > 1)}"
-        return cls._of_boxes(boxes, nets[0].input_map, about, encoding=past.encoding)
+        return cls._of_boxes(boxes, nets[0].input_transform, about, encoding=past.encoding)
 
     @classmethod
     def learn(
@@ -230,7 +230,7 @@ class Shifts:
         past = History(tuple(nets), first=int(first))
         with np.errstate(over="ignore", invalid="ignore"):
             boxes, about = past.learn(wanted, seed)
-        return cls._of_boxes(boxes, nets[0].input_map, about, encoding=given.encoding)
+        return cls._of_boxes(boxes, nets[0].input_transform, about, encoding=given.encoding)
 
     # -- what it is made of ------------------------------------------------------------------
 
@@ -240,9 +240,9 @@ class Shifts:
         return self._boxes
 
     @property
-    def input_map(self) -> InputMap:
+    def input_transform(self) -> InputTransform:
         """The fixed map in front of the first layer."""
-        return self._input_map
+        return self._input_transform
 
     @property
     def about(self) -> str:
@@ -265,7 +265,7 @@ class Shifts:
         from proplace.loaders.coordinates import models_of
 
         (whole,) = models_of([model])
-        moved = Shifts._of_boxes(self._boxes, self._input_map, self._about, self._trained)
+        moved = Shifts._of_boxes(self._boxes, self._input_transform, self._about, self._trained)
         moved._check_fits(whole.network)
         moved._encoding = whole.coordinates
         return moved
@@ -313,7 +313,7 @@ class Shifts:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all ends and of the input map: the name of the box in certificates.
+        """SHA-256 of all ends and of the input transform: the name of the box in certificates.
 
         Per array an ASCII line with its name and shape, then its doubles, as for networks.
         """
@@ -375,11 +375,13 @@ class Shifts:
             return Shifts.of(self._trained.net, pairs)
         about = f"{self._about}, {t:g} times as wide".removeprefix(", ")
         boxes = [_scaled(box, float(t)) for box in self._boxes]
-        return Shifts._of_boxes(boxes, self._input_map, about, encoding=self._encoding)
+        return Shifts._of_boxes(boxes, self._input_transform, about, encoding=self._encoding)
 
     def behind(self, net: Network) -> Shifts:
         """The same intervals for the layers of a network that has another input map in front."""
-        moved = Shifts._of_boxes(self._boxes, net.input_map, self._about, encoding=self._encoding)
+        moved = Shifts._of_boxes(
+            self._boxes, net.input_transform, self._about, encoding=self._encoding
+        )
         moved._check_fits(net)
         return moved
 
@@ -429,7 +431,7 @@ class Shifts:
                 )
             boxes.append(LayerBox(low, high))
         about = " and ".join(part for part in (self._about, other._about) if part)
-        return Shifts._of_boxes(boxes, self._input_map, about, encoding=self._encoding)
+        return Shifts._of_boxes(boxes, self._input_transform, about, encoding=self._encoding)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -468,12 +470,12 @@ class Shifts:
                 arrays[f"{end}_W{i}"] = layer.W
                 if layer.b is not None:
                     arrays[f"{end}_b{i}"] = layer.b
-        return arrays | self._input_map.parts
+        return arrays | self._input_transform.parts
 
     def _network(self, layers: Iterable[Layer]) -> Network:
         return Network(
             [(layer.W, layer.b) for layer in layers],
-            **self._input_map.parts,
+            **self._input_transform.parts,
             precision="float64",
             folds=None,
         )
@@ -484,7 +486,7 @@ class Shifts:
         if self._radii_around(net):
             return self
         boxes = (box.outward() for box in self._boxes)
-        return Shifts._of_boxes(boxes, self._input_map, self._about, encoding=self._encoding)
+        return Shifts._of_boxes(boxes, self._input_transform, self._about, encoding=self._encoding)
 
     def _radii_around(self, net: Network) -> bool:
         """Test if the box has no radii, or radii around the trained parameters of this network."""
@@ -586,7 +588,7 @@ def _check_alike(a: Network, b: Network) -> None:
             f"{a!r} and {b!r} differ in architecture (widths, or a bias that one of them lacks), so "
             "that they share no box of parameters; give each network a box of its own (required_models=)"
         )
-    mine, theirs = a.input_map.parts, b.input_map.parts
+    mine, theirs = a.input_transform.parts, b.input_transform.parts
     for name in sorted(mine.keys() | theirs.keys()):
         if name not in mine or name not in theirs or not np.array_equal(mine[name], theirs[name]):
             raise DeltaError(

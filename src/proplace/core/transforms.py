@@ -1,4 +1,4 @@
-r"""Fixed numbers around the trained layers: the input map, and factors folded into weights.
+r"""Fixed numbers around the trained layers: the input transform, and factors folded into weights.
 
 The input map stands before the first trained layer,
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class InputMap:
+class InputTransform:
     """``u = matrix (scale * x + shift) + offset``; None stands for a part that is not there."""
 
     scale: Array | None = None

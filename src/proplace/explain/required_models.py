@@ -67,7 +67,7 @@ def read_required(
             model = taking_rows_of(base, described(base, source, own, schema))
         except ProplaceError as error:
             raise type(error)(f"required_models, {name}: {error}", name=name) from None
-        found.append((name, model, shifts.behind(model.network)))
+        found.append((name, model, shifts.with_input_transform(model.network)))
     return found
 
 

@@ -28,7 +28,7 @@ def column_units(model: Model, rows: Array, *, table: bool) -> Array:
     they came as a table or the model scales the column, and one encoded unit otherwise. So a distance
     does not depend on how the model came in.
     """
-    schema, scale = model.schema, model.network.input_map.scale
+    schema, scale = model.schema, model.network.input_transform.scale
     scaled = np.zeros(schema.width, dtype=np.bool_) if scale is None else scale != 1.0
     spread = np.where(table | scaled, np.ptp(rows, axis=0), 1.0)
     units = np.where(spread > 0.0, spread, 1.0)

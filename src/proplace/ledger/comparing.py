@@ -140,7 +140,7 @@ def _outside(member: Member, base: Model, other: Model) -> str:
 
 
 def _lies_in(member: Member, base: Model, other: Model) -> bool:
-    """Whether a model, as a network behind the input map of a set, lies in the set for certain.
+    """Whether a model, as a network behind the input transform of a set, lies in the set for certain.
 
     Where nothing was fitted again this is exact. Else the parameters were computed, and all that they
     may be in real numbers must lie inside.
@@ -151,7 +151,7 @@ def _lies_in(member: Member, base: Model, other: Model) -> bool:
     if net is other.network:
         return member.shifts.contains(net)
     first, *rest = net.layers
-    if member.network.input_map.matrix is not None or first.b is None:
+    if member.network.input_transform.matrix is not None or first.b is None:
         return False  # what was solved for holds to rounding only, and no parameter can bear it
     W, b = rounding_in_coordinates_of(there, other)
     behind = [(layer.W, layer.b) for layer in rest]

@@ -71,7 +71,7 @@ def reading(source: object, base: Model) -> Model:
                 "rows, else with scaling='none'",
                 name="model",
             )
-        twice = bool(base.network.input_map)
+        twice = bool(base.network.input_transform)
         described = model.with_schema(base.schema, scaled_twice=twice)
         return with_classes_of(base, described)
     if not model.has_column_names:

@@ -53,7 +53,7 @@ def common_set(model: Model, terms: Sequence[Terms]) -> Shifts:
     low, high = ([*net.layers] for net in (found.low, found.high))
     pairs = [_inward(a, b) for a, b in zip(low, high, strict=True)]
     nets = [
-        Network(layers, **found.input_map.parts, precision="float64", folds=None)
+        Network(layers, **found.input_transform.parts, precision="float64", folds=None)
         for layers in zip(*pairs, strict=True)
     ]
     return Shifts(*nets, about=found.about, encoding=found.encoding)

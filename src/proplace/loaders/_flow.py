@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError
-from proplace.core.transforms import InputMap
+from proplace.core.transforms import InputTransform
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Flow:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def finish(self, columns: Sequence[Flowing]) -> tuple[Schema, InputMap]:
+    def finish(self, columns: Sequence[Flowing]) -> tuple[Schema, InputTransform]:
         """Schema of the table, and the network's input map from its encoded rows to ``columns``."""
         order = self.used(columns)
         for source in self.sources.values():
@@ -158,10 +158,10 @@ class Flow:
             for start in (span.start,)
             for n, label in enumerate(self._kept(name, dropped[name]))
         }
-        return schema, _input_map(columns, place, scalings, schema.width)
+        return schema, _input_transform(columns, place, scalings, schema.width)
 
-    def numbers(self, columns: Sequence[Flowing], titles: Sequence[str]) -> InputMap:
-        """Return the input map from rows of plain numbers, in the order of the table."""
+    def numbers(self, columns: Sequence[Flowing], titles: Sequence[str]) -> InputTransform:
+        """Return the input transform from rows of plain numbers, in the order of the table."""
         for source in self.sources.values():
             if source.labels is not None:
                 raise ModelNotSupportedError(
@@ -172,7 +172,7 @@ class Flow:
         place: dict[tuple[str, int | None], int] = {
             (name, None): i for i, name in enumerate(titles)
         }
-        return _input_map(columns, place, dict.fromkeys(titles, (0.0, 1.0)), len(titles))
+        return _input_transform(columns, place, dict.fromkeys(titles, (0.0, 1.0)), len(titles))
 
     def _as_labels(self, column: Flowing) -> Flowing:
         """Write the number of a category's cell as a mixture of its labels."""
@@ -257,12 +257,12 @@ def _scaling(name: str, columns: Sequence[Flowing]) -> tuple[float, float]:
     return 0.0, 1.0
 
 
-def _input_map(
+def _input_transform(
     columns: Sequence[Flowing],
     place: dict[tuple[str, int | None], int],
     scalings: dict[str, tuple[float, float]],
     width: int,
-) -> InputMap:
+) -> InputTransform:
     """From encoded rows to the columns: the least that says it."""
     scale, shift = np.ones(width), np.zeros(width)
     known: set[int] = set()
@@ -281,7 +281,7 @@ def _input_map(
     diagonal = matrix.shape == (width, width) and np.array_equal(matrix, np.eye(width))
     if diagonal:
         shift, offset = shift + offset, np.zeros(len(columns))
-    return InputMap(
+    return InputTransform(
         scale if (scale != 1.0).any() else None,
         shift if (shift != 0.0).any() else None,
         None if diagonal else matrix,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, SchemaError
-from proplace.core.transforms import InputMap
+from proplace.core.transforms import InputTransform
 from proplace.loaders._keras_inputs import WHOLE
 from proplace.loaders._verify import probabilities_of, probe_table
 from proplace.loaders._whole import Whole
@@ -53,16 +53,16 @@ def _whole(runner: Runner) -> Whole:
     reading = runner.reading
     runner.check_precision()
     try:
-        schema, input_map = reading.flow.finish(reading.columns)
+        schema, input_transform = reading.flow.finish(reading.columns)
     except SchemaError as error:
         raise ModelNotSupportedError(
             f"the inputs of model {reading.file.name!r} are no columns of a table: {error}"
         ) from None
-    network = reading.chain.network("float32").behind(input_map)
+    network = reading.chain.network("float32").with_input_transform(input_transform)
     table = _probe(reading, schema)
     raw, rows = _unscaled(network, schema, table)
     precision = runner.precision(raw, rows, table)
-    network = network.behind(input_map, precision)
+    network = network.with_input_transform(input_transform, precision)
 
     def run(frame: pd.DataFrame) -> Array:
         return runner.outputs(frame).reshape(len(frame), network.outputs)
@@ -114,9 +114,9 @@ def _unscaled(network: Network, schema: Schema, table: pd.DataFrame) -> tuple[Ne
         for _ in range(span.start, span.stop)
     ]
     offset, scale = np.array(pairs).T
-    own = network.input_map
+    own = network.input_transform
     s = 1.0 if own.scale is None else own.scale
     t = 0.0 if own.shift is None else own.shift
     parts = {**own.parts, "scale": s / scale, "shift": t - s * offset / scale}
-    raw = network.behind(InputMap(**parts), "float64")
+    raw = network.with_input_transform(InputTransform(**parts), "float64")
     return raw, offset + scale * schema.encode(table)

@@ -54,14 +54,14 @@ def whole_onnx(path: Path) -> Whole:
             return whole_network(_plain(onnx, model, path, refusal))
         reader = Reader(onnx, model, path, (front.start, len(front.columns)))
         trained = reader.network()
-        schema, input_map = front.flow.finish(front.columns)
+        schema, input_transform = front.flow.finish(front.columns)
         # What the reader found in front of the first layer acts behind the columns.
-        own = trained.input_map
+        own = trained.input_transform
         if own:
             raise ModelNotSupportedError(
                 f"{path.name}: the graph rescales its columns once more in front of the first layer"
             )
-        network = trained.behind(input_map)
+        network = trained.with_input_transform(input_transform)
         labels = tuple(reader.labels) or None
         predict, probabilities = _referee(path, front, network, schema, reader)
     columns = tuple(name for names in front.inputs.values() for name in names)

@@ -123,7 +123,7 @@ def allowance(network: Network, X: Array, arithmetic: Precision) -> Array:
 
 def _magnitude(network: Network, X: Array) -> Array:
     """Sum of the absolute values of all terms behind each row's logits, shape (n, 1)."""
-    m = network.input_map.size(X)
+    m = network.input_transform.size(X)
     for layer in network.layers:
         m = m @ np.abs(layer.W).T + np.abs(layer.bias)
     largest: Array = m.max(axis=1, keepdims=True)

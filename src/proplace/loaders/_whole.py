@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.transforms import InputMap
+from proplace.core.transforms import InputTransform
 from proplace.schema import Continuous, Schema
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ def whole_network(net: Network) -> Whole:
     scale = np.ones(net.inputs) if net.scale is None else net.scale
     shift = np.zeros(net.inputs) if net.shift is None else net.shift
     names = [f"x{i}" for i in range(net.inputs)]
-    movable = (net.input_map.matrix is None) & (scale > 0.0)
+    movable = (net.input_transform.matrix is None) & (scale > 0.0)
     s, t = np.where(movable, scale, 1.0), np.where(movable, shift, 0.0)
     features = [
         Continuous(name, scaling="none" if (a, b) == (1.0, 0.0) else (-b / a, 1.0 / a))
         for name, a, b in zip(names, s.tolist(), t.tolist(), strict=True)
     ]
-    parts = dict(net.input_map.parts)
+    parts = dict(net.input_transform.parts)
     for name, rest in (("scale", scale / s), ("shift", shift - t * (scale / s))):
         parts.pop(name, None)
         if (rest != (1.0 if name == "scale" else 0.0)).any():
             parts[name] = rest
-    network = net.behind(InputMap(**parts))
+    network = net.with_input_transform(InputTransform(**parts))
     return Whole(
         network, Schema(features), None, None, columns=tuple(names), has_column_names=False
     )

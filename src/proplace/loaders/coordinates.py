@@ -9,7 +9,7 @@ lack another column. With :math:`u = s \odot x + t` for what the first layer in 
 .. math::
     W' u' + b' = \underbrace{W' M' S' A S^{-1}}_{W''} u + b'' ,
 
-so that the retrained model is a network behind the input map in use, and its parameters can be
+so that the retrained model is a network behind the input transform in use, and its parameters can be
 compared with those in use one by one. The identity holds for every row of the table; in floats it holds
 to rounding, and where nothing was fitted again nothing is computed at all.
 
@@ -17,7 +17,7 @@ A matrix :math:`M` in front of the layers in use (PCA) has no inverse in general
 :math:`W''` with :math:`W'' M S = W' M' S' A`, or the models cannot be compared.
 
 Where the other model is not compared but has a say of its own, its trained layers must stay as they are,
-so that a delta speaks of its own weights. Then the recoding joins its input map,
+so that a delta speaks of its own weights. Then the recoding joins its input transform,
 
 .. math::
     u' = M' \bigl(s' \odot (A x + a) + t'\bigr) + c' ,
@@ -37,7 +37,7 @@ from proplace.core.errors import DeltaError, InputError, OptionError, TargetErro
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import listing
-from proplace.core.transforms import InputMap
+from proplace.core.transforms import InputTransform
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.schema import Binary, Categorical, Continuous
@@ -69,7 +69,7 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
     The same numbers in the first layer mean something else behind another scaler.
     """
     if isinstance(delta, Shifts) and delta.encoding == model.coordinates_as_read != "":
-        delta = delta.behind(model.network).encoded_as(model)  # the same layers
+        delta = delta.with_input_transform(model.network).encoded_as(model)  # the same layers
     shifts = Shifts.of(model.network, delta)
     if not isinstance(delta, Shifts) or shifts.trained_radii is not None:
         # Around the network: it takes the same rows, and what trains within needs the cut-off.
@@ -102,7 +102,7 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
 
 
 def networks_alike(sources: Sequence[object]) -> list[Network]:
-    """Networks of some models, modules or files, all behind the input map of the first."""
+    """Networks of some models, modules or files, all behind the input transform of the first."""
     models = models_of(sources)
     return [models[0].network, *(in_coordinates_of(models[0], other) for other in models[1:])]
 
@@ -119,8 +119,8 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
         )
     other = _with_binaries_of(base, other)
     A, a = _recoded(base, other)
-    net, own = other.network, base.network.input_map
-    theirs = net.input_map
+    net, own = other.network, base.network.input_transform
+    theirs = net.input_transform
     same_map = own.parts.keys() == theirs.parts.keys() and all(
         np.array_equal(part, theirs.parts[name]) for name, part in own.parts.items()
     )
@@ -152,8 +152,8 @@ def rounding_in_coordinates_of(base: Model, other: Model) -> tuple[Array, Array]
     """
     other = _with_binaries_of(base, other)
     A, a = _recoded(base, other)
-    first, own = other.network.layers[0], _absolute(base.network.input_map)
-    W, b = _absolute(other.network.input_map).fold(np.abs(first.W), np.abs(first.bias))
+    first, own = other.network.layers[0], _absolute(base.network.input_transform)
+    W, b = _absolute(other.network.input_transform).fold(np.abs(first.W), np.abs(first.bias))
     b = b + W @ (np.abs(a) + _residual(base, other, A, a) / _SAFE)
     W = W @ np.abs(A)
     if own.scale is not None:
@@ -162,8 +162,8 @@ def rounding_in_coordinates_of(base: Model, other: Model) -> tuple[Array, Array]
     return _SAFE * W, _SAFE * b
 
 
-def _absolute(front: InputMap) -> InputMap:
-    return InputMap(**{name: np.abs(part) for name, part in front.parts.items()})
+def _absolute(front: InputTransform) -> InputTransform:
+    return InputTransform(**{name: np.abs(part) for name, part in front.parts.items()})
 
 
 def _residual(base: Model, other: Model, A: Array, a: Array) -> Array:
@@ -313,8 +313,8 @@ def taking_rows_of(base: Model, other: Model) -> Model:
 
 
 def _behind_recoding(net: Network, A: Array, a: Array) -> Network:
-    """The network with ``A x + a`` in front of its input map."""
-    own = net.input_map
+    """The network with ``A x + a`` in front of its input transform."""
+    own = net.input_transform
     s = np.ones(len(A)) if own.scale is None else own.scale
     t = np.zeros(len(A)) if own.shift is None else own.shift
     shift = s * a + t
@@ -368,7 +368,7 @@ def _behind_scale(base: Model, W: Array) -> Array:
 
 def _behind_matrix(base: Model, W: Array) -> Array:
     """Weights over ``x`` as weights over ``M (s * x + t) + c``, if there are such."""
-    own = base.network.input_map
+    own = base.network.input_transform
     assert own.matrix is not None  # noqa: S101  (as was asked before)
     M = own.matrix if own.scale is None else own.matrix * own.scale
     found = np.asarray(np.linalg.lstsq(M.T, W.T, rcond=None)[0].T, dtype=np.float64)

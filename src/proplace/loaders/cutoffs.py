@@ -129,7 +129,7 @@ class Threshold(NamedTuple):
         if last.b is None:
             still = np.zeros(net.outputs)
             folds[-1] = replace(folds[-1] or Fold.none(last.W, None), bias=still)
-        parts: dict[str, Any] = net.input_map.parts
+        parts: dict[str, Any] = net.input_transform.parts
         return Network(layers, **parts, precision=net.precision, folds=folds)
 
 

@@ -112,18 +112,18 @@ def _plain(runner: Runner) -> Network:
             "takes rows of numbers, one input. Read the model whole with Model.of(model), or give "
             "the model itself where a network is asked for"
         )
-    input_map = reading.flow.numbers(reading.columns, reading.all_titles)
+    input_transform = reading.flow.numbers(reading.columns, reading.all_titles)
     if reading.ports[0].dtype in WHOLE:
         raise ModelNotSupportedError(
             f"model {reading.file.name!r} takes whole numbers ({reading.ports[0].dtype}), which rows "
             "of a network need not be; declare its input with dtype='float32', or read it whole with "
             "Model.of(model)"
         )
-    network = reading.chain.network("float32").behind(input_map)
+    network = reading.chain.network("float32").with_input_transform(input_transform)
     # A float64 model may still round its input to float32, so the rows are of that precision.
     rows = probe_rows(network).astype(np.float32).astype(np.float64)
     precision = runner.precision(network, rows, pd.DataFrame(rows, columns=reading.all_titles))
-    return network.behind(input_map, precision)
+    return network.with_input_transform(input_transform, precision)
 
 
 def _require_keras(purpose: str) -> Any:

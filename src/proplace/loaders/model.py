@@ -32,7 +32,7 @@ from proplace.core.guarantee import Deployment, Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
-from proplace.core.transforms import InputMap
+from proplace.core.transforms import InputTransform
 from proplace.loaders.cutoffs import Cutoff, Threshold
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema, files
@@ -185,7 +185,7 @@ class Model:
             net,
             whole.schema,
             classes,
-            not plain or bool(net.input_map),
+            not plain or bool(net.input_transform),
             whole.has_column_names,
             whole.columns,
             whole.predict,
@@ -429,11 +429,11 @@ class Model:
         if not self.has_preprocessing:
             return Deployment(self.network, cutoff=cutoff)
         offset, scale = self.scaling
-        own = self.network.input_map
+        own = self.network.input_transform
         s = 1.0 if own.scale is None else own.scale
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
-        return Deployment(self.network.behind(InputMap(**parts)), offset, scale, cutoff)
+        return Deployment(self.network.with_input_transform(InputTransform(**parts)), offset, scale, cutoff)
 
     def without_original(self) -> Model:
         """Return what was read of the model, as it is kept beside results."""
@@ -630,8 +630,8 @@ class Model:
                 scale[j] *= (high - low) / own.scale
         if np.array_equal(before, [scale, shift]):
             return net
-        parts = dict(net.input_map.parts) | {"scale": scale, "shift": shift}
-        return net.behind(InputMap(**parts))
+        parts = dict(net.input_transform.parts) | {"scale": scale, "shift": shift}
+        return net.with_input_transform(InputTransform(**parts))
 
     def _encoded_by(self, schema: Schema, *, scaled_twice: bool) -> Model:
         """Return a model whose rows are those that a schema encodes."""
@@ -642,7 +642,7 @@ class Model:
                 f"{self.network.inputs}",
                 name="schema",
             )
-        own = self.network.input_map
+        own = self.network.input_transform
         scaled = [
             f.name
             for f in schema.features

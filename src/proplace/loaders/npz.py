@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import ModelFileError
 from proplace.core.network import NPZ_FORMAT, Network
-from proplace.core.transforms import Fold, InputMap
+from proplace.core.transforms import Fold, InputTransform
 from proplace.loaders._archive import Archive
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_parts(path: Path) -> tuple[Network, str]:
         pairs.append((arrays[key], arrays.get(f"b{len(pairs)}")))
     folds = _folds(path, arrays, len(pairs))
     known = {f"{kind}{i}" for i in range(len(pairs)) for kind in "Wb"}
-    parts = {name: arrays[name] for name in InputMap.__dataclass_fields__ if name in arrays}
+    parts = {name: arrays[name] for name in InputTransform.__dataclass_fields__ if name in arrays}
     if unknown := arrays.keys() - known - parts.keys() - {*_TEXTS}:
         raise ModelFileError(
             f"{path.name}: holds arrays of no layer ({', '.join(map(ascii, sorted(unknown)))[:200]})",

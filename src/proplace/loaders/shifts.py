@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from proplace.core.errors import ModelFileError
 from proplace.core.network import Network
 from proplace.core.shifts import NPZ_FORMAT, Shifts
-from proplace.core.transforms import InputMap
+from proplace.core.transforms import InputTransform
 from proplace.loaders.npz import Values, arrays_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def read_shifts(path: Path) -> Shifts:
             name=path.name,
         )
     about, encoding = str(arrays.pop("about")), str(arrays.pop("encoding"))
-    parts = {name: arrays.pop(name) for name in InputMap.__dataclass_fields__ if name in arrays}
+    parts = {
+        name: arrays.pop(name) for name in InputTransform.__dataclass_fields__ if name in arrays
+    }
     ends = []
     for end in ("low", "high"):
         pairs: list[tuple[Values, Values | None]] = []

@@ -26,7 +26,7 @@ from proplace.loaders._whole import Whole
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Precision
-    from proplace.core.transforms import InputMap
+    from proplace.core.transforms import InputTransform
     from proplace.loaders._flow import Flowing
 
 # Classifiers whose scores (decision_function) are linear; the class is that of the largest.
@@ -61,10 +61,10 @@ def from_sklearn(model: object) -> Network:
 def whole_sklearn(model: object) -> Whole:
     """Read a fitted classifier together with all that stands in front of it."""
     pipeline = _Pipeline(model)
-    schema, input_map = pipeline.flow.finish(pipeline.columns)
+    schema, input_transform = pipeline.flow.finish(pipeline.columns)
     probe = probe_table(schema)
     rows, table = schema.encode(probe), pipeline.table(probe)
-    network = pipeline.agreeing(pipeline.network(input_map), rows, table)
+    network = pipeline.agreeing(pipeline.network(input_transform), rows, table)
     has_probabilities = pipeline.has_probabilities(network, rows, table)
 
     def predict(frame: pd.DataFrame) -> Any:
@@ -133,13 +133,13 @@ class _Pipeline:
         )
         return whole if self.has_column_names else whole.to_numpy()
 
-    def network(self, input_map: InputMap, factor: float = 1.0) -> Network:
-        """Return the classifier's layers behind an input map, logits times a factor."""
+    def network(self, input_transform: InputTransform, factor: float = 1.0) -> Network:
+        """Return the classifier's layers behind an input transform, logits times a factor."""
         precision: Precision = "float32" if self.layers[0][0].dtype == np.float32 else "float64"
         W, b = self.layers[-1]
         last = (factor * W, None if b is None else factor * b)
         layers = [*self.layers[:-1], last]
-        return Network(layers, **input_map.parts, precision=precision, folds=None)
+        return Network(layers, **input_transform.parts, precision=precision, folds=None)
 
     def agreeing(self, network: Network, X: Array, table: Any) -> Network:
         """Return the network, or the one with doubled logits, whose probabilities are the model's."""
@@ -150,7 +150,7 @@ class _Pipeline:
         if isinstance(self.classifier, LogisticRegression) and network.outputs == 1:
             # Two classes fitted with multi_class='multinomial': probabilities are the softmax of
             # (-z, z), which is the sigmoid of 2 z.
-            candidates.append(self.network(network.input_map, 2.0))
+            candidates.append(self.network(network.input_transform, 2.0))
         for candidate in candidates:
             if _agrees(candidate, X, P):
                 return candidate

@@ -24,7 +24,7 @@ from proplace.loaders._whole import Whole
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Network, Precision
-    from proplace.core.transforms import InputMap
+    from proplace.core.transforms import InputTransform
     from proplace.loaders._chain import Activation, Chain
     from proplace.loaders._flow import Flowing
     from proplace.loaders._verify import Form
@@ -77,8 +77,8 @@ def whole_torch(module: object) -> Whole:
     never shift. Columns are called x0, x1, ... until a schema names them.
     """
     reading = _read(module)
-    schema, input_map = reading.flow.finish(reading.columns)
-    network = reading.network(input_map)
+    schema, input_transform = reading.flow.finish(reading.columns)
+    network = reading.network(input_transform)
     most = max((len(getattr(f, "labels", ())) for f in schema.features), default=0)
     probe = probe_table(schema, max(64, 2 * most))
     form = reading.form(network, schema.encode(probe), reading.rows(probe))
@@ -142,8 +142,8 @@ class _Reading:
     def activation(self) -> Activation | None:
         return self.chain.activation
 
-    def network(self, input_map: InputMap) -> Network:
-        return self.layers.behind(input_map)
+    def network(self, input_transform: InputTransform) -> Network:
+        return self.layers.with_input_transform(input_transform)
 
     def rows(self, frame: pd.DataFrame) -> Array:
         """Rows of a table as the module takes them; what it never looks at may be left out."""

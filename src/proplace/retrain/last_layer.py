@@ -533,9 +533,9 @@ def _hidden(net: Network, X: Array) -> Array:
 def _hidden_error(net: Network, X: Array) -> float:
     """Bound on the rounding error of each number that the last layer sees of a point."""
     if not net.widths:
-        return float(16.0 * (net.inputs + 8) * _U * net.input_map.size(X).max() + 2.0**-900)
+        return float(16.0 * (net.inputs + 8) * _U * net.input_transform.size(X).max() + 2.0**-900)
     layers = [(layer.W, layer.b) for layer in net.layers[:-1]]
-    front = Network(layers, **net.input_map.parts, precision="float64", folds=None)
+    front = Network(layers, **net.input_transform.parts, precision="float64", folds=None)
     return float(rounding_error(front, Shifts.of(front, 0.0), X, DOUBLE)[0])
 
 

@@ -50,7 +50,7 @@ class ShiftedObjective:
         With ``miss`` the network is asked at ``x' + miss``.
         """
         pairs = list(pairs)
-        W, b = net.input_map.fold(*pairs[0])
+        W, b = net.input_transform.fold(*pairs[0])
         pairs[0] = W, b if miss is None else b + W @ miss
         last, bias = pairs.pop()
         return cls(tuple(pairs), c @ last, float(c @ bias) + offset)

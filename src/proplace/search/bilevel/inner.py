@@ -121,8 +121,8 @@ def _at_miss(boxes: InputBoxes, larger: Network, point: Array, hidden: list[Arra
     pairs = [(layer.W, layer.bias) for layer in larger.layers]
     (W, b), *rest = boxes.of_network(pairs, hidden)
     miss = boxes.point(hidden) - point
-    first = W, b + boxes.original.input_map.pull_back(W) @ miss
-    return Network([first, *rest]).behind(boxes.original.input_map)
+    first = W, b + boxes.original.input_transform.pull_back(W) @ miss
+    return Network([first, *rest]).with_input_transform(boxes.original.input_transform)
 
 
 def _worst_activations(

@@ -112,7 +112,7 @@ class Outer:
 
 def _first_layer(net: Network) -> tuple[Array, Array]:
     """W and B of the first layer as a map of x', the fixed input transform inside."""
-    return net.input_map.fold(net.layers[0].W, net.layers[0].bias)
+    return net.input_transform.fold(net.layers[0].W, net.layers[0].bias)
 
 
 def distance_to(problem: SearchProblem, point: Array) -> float:
