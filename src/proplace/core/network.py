@@ -363,7 +363,7 @@ class Network:
             layers, **self._input_transform.parts, precision=self._precision, folds=self._folds
         )
 
-    def behind(
+    def with_input_transform(
         self, input_transform: InputTransform, precision: Precision | None = None
     ) -> Network:
         """Return the same layers behind another input map, or in another precision as well."""

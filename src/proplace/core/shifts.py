@@ -377,7 +377,7 @@ class Shifts:
         boxes = [_scaled(box, float(t)) for box in self._boxes]
         return Shifts._of_boxes(boxes, self._input_transform, about, encoding=self._encoding)
 
-    def behind(self, net: Network) -> Shifts:
+    def with_input_transform(self, net: Network) -> Shifts:
         """The same intervals for the layers of a network that has another input map in front."""
         moved = Shifts._of_boxes(
             self._boxes, net.input_transform, self._about, encoding=self._encoding
