@@ -97,7 +97,7 @@ def test_the_range_of_a_logit_holds_what_networks_of_the_box_say(hidden):
 
 
 def test_the_network_in_use_need_not_lie_in_the_box():
-    """Only its shape and input map count; what it says itself is another question."""
+    """Only its shape and input transform count; what it says itself is another question."""
     net = pp.Network([([[1.0]], [0.0])])
     far = pp.Shifts(pp.Network([([[-2.0]], [1.0])]), pp.Network([([[-1.0]], [1.5])]))
     report = pp.certify(net, [[1.0], [-1.0]], far, exact_margin=True)

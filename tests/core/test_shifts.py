@@ -332,7 +332,7 @@ def test_what_is_said_about_a_box_is_kept_and_does_not_name_it(tmp_path):
     assert pp.Shifts.load(tmp_path / "a.npz").about == "bounding set of 1 network"
 
 
-def test_the_digest_names_every_end_and_the_input_map():
+def test_the_digest_names_every_end_and_the_input_transform():
     rng = np.random.default_rng(9)
     net = pp.Network([([[1.0, -2.0]], [0.5]), ([[1.0]], None)], scale=[1.0, 2.0])
     box = random_box(rng, net)

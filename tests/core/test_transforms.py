@@ -360,7 +360,7 @@ def test_files_with_other_arrays_are_refused(tmp_path):
             pp.Network.load(saved(fold_rows0=wrong))
     with raises(ModelFileError, name="other.npz", match="NaN"):
         pp.Network.load(saved(fold_bias1=np.full(1, np.nan)))
-    with raises(ModelFileError, name="other.npz", match="input map"):
+    with raises(ModelFileError, name="other.npz", match="input transform"):
         pp.Network.load(saved(fold_columns0=np.full(2, 2.0)))
     with raises(ModelFileError, name="other.npz", match="bias"):
         pp.Network.load(saved(b1=None))

@@ -122,7 +122,9 @@ def test_array_for_a_network_counts_encoded_units():
 
 def test_array_counts_ranges_if_the_model_scales_the_column():
     rows = np.random.default_rng(0).uniform(0, 5, (40, 2))
-    network = pp.Network([([[1.0, 1.0]], [-5.0])]).with_input_transform(InputTransform(np.array([0.2, 1.0])))
+    network = pp.Network([([[1.0, 1.0]], [-5.0])]).with_input_transform(
+        InputTransform(np.array([0.2, 1.0]))
+    )
     explainer = pp.Proplace(network, 0.01).fit(rows)
     np.testing.assert_allclose(explainer.distance_.weights, [0.5 / np.ptp(rows[:, 0]), 0.5])
 

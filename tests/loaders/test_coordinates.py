@@ -102,7 +102,7 @@ def test_another_model_on_the_rows_in_use_exactly():
 
 @pytest.mark.parametrize("matrix", [False, True])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_another_model_behind_its_own_input_map(matrix, swapped):
+def test_another_model_behind_its_own_input_transform(matrix, swapped):
     """A scaler and a matrix inside of the network itself, behind the recoding of its rows."""
     rng = np.random.default_rng(5)
     parts = {"scale": rng.uniform(0.5, 2.0, 2), "shift": rng.normal(size=2)}

@@ -33,7 +33,7 @@ from support.tiers import quick, seeds
 
 
 def random_set(rng, inputs, outputs, margin):
-    """A network of any depth and input map with a box of any kind, which need not hold it."""
+    """A network of any depth and input transform with a box of any kind, which need not hold it."""
     depth = int(rng.integers(4))
     net = random_net(rng, inputs, depth, 5 if depth < 3 else 4, outputs)
     if rng.random() < 0.3:  # seen through a matrix, as behind PCA

@@ -115,7 +115,7 @@ def score(family: GrownHull, net: Network) -> float:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Retrained networks behind one input map; the ``first`` few of them always give the shape."""
+    """Retrained networks behind one input transform; the ``first`` few of them always give the shape."""
 
     nets: tuple[Network, ...]
     first: int = 0

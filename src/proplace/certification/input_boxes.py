@@ -9,8 +9,9 @@ network. With the row :math:`(c, r)` as its input, its first layers are
 
     u^+ = \max(0,\ M (p - q) + t), \quad u^- = \max(0,\ -M (p - q) - t) ,
 
-with the fixed input transform :math:`x \mapsto M x + t`, and then the layers of the network itself, the first
-of them on :math:`u = u^+ - u^-`: weights in :math:`[\underline W, \overline W]` on :math:`u^+` and in
+with the fixed input transform :math:`x \mapsto M x + t`, and then the layers of the network itself, the
+first of them on :math:`u = u^+ - u^-`: weights in :math:`[\underline W, \overline W]` on
+:math:`u^+` and in
 :math:`[-\overline W, -\underline W]` on :math:`u^-`.
 
 Nothing is lost by this. Whatever the shares v and w, :math:`p - q` lies in the box, and every point of
@@ -148,7 +149,7 @@ class InputBoxes:
 
 
 def _signed(net: Network) -> list[Layer]:
-    """The input map as layers whose activations are the positive and the negative parts.
+    """The input transform as layers whose activations are the positive and the negative parts.
 
     A factor per column and a matrix are two layers: their product would be rounded.
     """

@@ -358,7 +358,7 @@ class Network:
         return float(np.linalg.norm(difference, ord=p))
 
     def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
-        """Return a network of other layers of the same shapes, behind the same input map."""
+        """Return a network of other layers of the same shapes, behind the same input transform."""
         return Network(
             layers, **self._input_transform.parts, precision=self._precision, folds=self._folds
         )
@@ -366,7 +366,7 @@ class Network:
     def with_input_transform(
         self, input_transform: InputTransform, precision: Precision | None = None
     ) -> Network:
-        """Return the same layers behind another input map, or in another precision as well."""
+        """Return the same layers behind another input transform, or in another precision as well."""
         pairs = [(layer.W, layer.b) for layer in self._layers]
         precision = self._precision if precision is None else precision
         return Network(pairs, **input_transform.parts, precision=precision, folds=self._folds)

@@ -9,7 +9,8 @@ Every trained parameter has an interval of its own,
 symmetric or not, around any centre; an interval of length 0 freezes a parameter. The L-infinity ball of
 the paper, :math:`|\theta' - \theta| \le \delta` around a network, and a radius for each layer's weights
 and biases are short forms of it: :meth:`Shifts.of`. A layer without bias has no bias to shift. The
-fixed input transform in front of the first layer is part of the set: parameters mean something only behind it.
+fixed input transform in front of the first layer is part of the set: parameters mean something only
+behind it.
 
 The parameters of a network with batch norm are those with the batch norm folded in, and a delta speaks
 of the trained ones: each folded parameter has the interval in which it lies when the trained ones move
@@ -59,12 +60,13 @@ NPZ_FORMAT = "proplace-shifts-1"  #: what :meth:`Shifts.save` writes
 
 
 class Shifts:
-    """A box of networks: an interval for each parameter, behind one input map. Immutable.
+    """A box of networks: an interval for each parameter, behind one input transform. Immutable.
 
     Parameters
     ----------
     low, high
-        Two networks of the same shape and input map: the lower and the upper end of every interval.
+        Two networks of the same shape and input transform: the lower and the upper ends of all
+        intervals.
     about
         Where the box comes from, in a few words; it is shown, and plays no part in anything else.
     encoding
@@ -348,7 +350,7 @@ class Shifts:
     def contains(self, net: Network) -> bool:
         """Test exactly if every parameter of a network lies in its interval.
 
-        A network of another shape, or behind another input map, does not.
+        A network of another shape, or behind another input transform, does not.
         """
         return self._fits(net) and all(
             box.contains(layer) for box, layer in zip(self._boxes, net.layers, strict=True)
@@ -378,7 +380,7 @@ class Shifts:
         return Shifts._of_boxes(boxes, self._input_transform, about, encoding=self._encoding)
 
     def with_input_transform(self, net: Network) -> Shifts:
-        """The same intervals for the layers of a network that has another input map in front."""
+        """The same intervals for the layers of a network that has another input transform in front."""
         moved = Shifts._of_boxes(
             self._boxes, net.input_transform, self._about, encoding=self._encoding
         )

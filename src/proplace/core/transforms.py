@@ -1,6 +1,6 @@
 r"""Fixed numbers around the trained layers: the input transform, and factors folded into weights.
 
-The input map stands before the first trained layer,
+The input transform stands before the first trained layer,
 
 .. math::
     u = M (s \odot x + t) + c ,

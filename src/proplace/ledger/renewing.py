@@ -161,7 +161,7 @@ def _check_explains(explainer: Any, net: Network) -> None:
 
 
 def _explains(explainer: Any, net: Network) -> bool:
-    """Whether an explainer is about a network; a schema may put another input map in front of it."""
+    """Test if an explainer is about a network, with whatever input transform of a schema."""
     model = getattr(explainer, "model_", None)
     if model is None:
         return False

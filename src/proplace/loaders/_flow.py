@@ -8,7 +8,7 @@ either still one base column, moved and scaled,
 
 or a mixture :math:`\sum_j a_j z_j + c` of such columns :math:`z_j`. At the end numbers take their
 :math:`(o, s)` with them into the schema (the schema then encodes them just as the model does), scaled
-categories become the scale and shift of the network's input map, and mixtures its matrix.
+categories become the scale and shift of the network's input transform, and mixtures its matrix.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Flow:
     # -- the end -------------------------------------------------------------------------------
 
     def finish(self, columns: Sequence[Flowing]) -> tuple[Schema, InputTransform]:
-        """Schema of the table, and the network's input map from its encoded rows to ``columns``."""
+        """Return the schema and the input transform from its encoded rows to ``columns``."""
         order = self.used(columns)
         for source in self.sources.values():
             if source.dtype == "boolean" and source.labels is None:

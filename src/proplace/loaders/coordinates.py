@@ -285,7 +285,7 @@ def taking_rows_of(base: Model, other: Model) -> Model:
     """Return ``other`` as a model that takes the rows of ``base``, with the same trained layers.
 
     What it asks of the table is unchanged; only how it gets there from the rows of ``base`` differs. The
-    composed input map is worked out in floats, so each entry is off by a few units in its last place
+    composed transform is worked out in floats, so each entry is off by a few units in its last place
     (none where nothing was fitted again). What is proved about the network is proved about that map;
     that the model itself says the same is for :meth:`Model.predict_original` to tell.
 

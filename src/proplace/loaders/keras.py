@@ -49,8 +49,8 @@ def from_keras(model: object) -> Network:
     model
         A Sequential model, or a functional one in which each layer feeds exactly the next. Dense
         layers must have the activation relu, the last one linear, sigmoid or softmax. Normalization,
-        Rescaling and BatchNormalization layers in front become the network's input map. Dropout and
-        Flatten are skipped. A model with categories or several inputs is a whole model: see
+        Rescaling and BatchNormalization layers in front become the network's input transform. Dropout
+        and Flatten are skipped. A model with categories or several inputs is a whole model: see
         ``Model.of``.
 
         BatchNormalization behind a Dense layer is folded into that layer, one between a ReLU and a

@@ -433,7 +433,9 @@ class Model:
         s = 1.0 if own.scale is None else own.scale
         t = 0.0 if own.shift is None else own.shift
         parts = dict(own.parts) | {"scale": s / scale, "shift": t - s * offset / scale}
-        return Deployment(self.network.with_input_transform(InputTransform(**parts)), offset, scale, cutoff)
+        return Deployment(
+            self.network.with_input_transform(InputTransform(**parts)), offset, scale, cutoff
+        )
 
     def without_original(self) -> Model:
         """Return what was read of the model, as it is kept beside results."""

@@ -42,7 +42,7 @@ def from_torch(module: object) -> Network:
         views are skipped; a last sigmoid, softmax or log-softmax is recognised and left out.
 
         In front of the first Linear layer ``forward`` may select, join, add and scale columns with
-        fixed numbers (buffers, constants, batch norm): this becomes the network's input map, which
+        fixed numbers (buffers, constants, batch norm): this becomes the network's input transform, which
         is not trained and never shifts. A module with an Embedding takes categories: see
         ``Model.of``.
 

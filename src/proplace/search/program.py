@@ -293,7 +293,7 @@ class Program:
         self.lp.set_row_bounds(row, -INF, INF)
 
     def nearest(self) -> LpPoint | None:
-        """Solve; None if nothing is left. DeadlineReached at the deadline, SolverError without an answer."""
+        """Solve; None if nothing is left. Raises DeadlineReached, or SolverError without an answer."""
         self.counts.programs += 1
         verdict = self.lp.solve(self.deadline)
         if verdict == "infeasible":

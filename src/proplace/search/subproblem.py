@@ -164,7 +164,7 @@ class Subproblem:
     def explore(self) -> list[Child]:
         """Look for the nearest robust point; returns two children where that is too much work at once.
 
-        On the way ``bound`` rises to the least distance of what is left; DeadlineReached when the deadline comes.
+        On the way ``bound`` rises to the least distance of what is left. Raises DeadlineReached.
         """
         try:
             if self.many_open:
