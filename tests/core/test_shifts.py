@@ -411,8 +411,8 @@ def test_a_moved_box_has_the_same_intervals_around_another_network(bias):
     old, new, others = network(), network(5.0), [network() for _ in range(3)]
     box = pp.Shifts.bounding([old, *others])
     frozen = pp.Shifts.bounding([old])
-    assert frozen.moved(old, new) == pp.Shifts.bounding([new])
-    there = box.moved(old, new)
+    assert frozen.recentred(old, new) == pp.Shifts.bounding([new])
+    there = box.recentred(old, new)
     assert there.contains(new)
     assert not there.contains(old)
     for end in ("low", "high"):
@@ -427,6 +427,6 @@ def test_a_moved_box_has_the_same_intervals_around_another_network(bias):
             for m, b, o, n in zip(*(layer.W.ravel() for layer in parts), strict=True):
                 exact = Q(b) + Q(n) - Q(o)
                 assert abs(Q(m) - exact) <= Q(2) ** -50 * (1 + abs(exact))
-    assert box.moved(old, old).contains(old)
+    assert box.recentred(old, old).contains(old)
     with raises(DeltaError, name=None, match="architecture"):
-        box.moved(old, pp.Network([([[1.0, 2.0]], [0.0])]))
+        box.recentred(old, pp.Network([([[1.0, 2.0]], [0.0])]))

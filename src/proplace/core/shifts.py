@@ -387,7 +387,7 @@ class Shifts:
         moved._check_fits(net)
         return moved
 
-    def moved(self, old: Network, new: Network) -> Shifts:
+    def recentred(self, old: Network, new: Network) -> Shifts:
         r"""The same intervals around another network.
 
         .. math::
