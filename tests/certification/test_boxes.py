@@ -90,7 +90,7 @@ def test_the_range_of_a_logit_holds_what_networks_of_the_box_say(hidden):
         case = random_case(rng, hidden)
         box = random_box(rng, case.net)
         low, high = pp.output_range(case.net, case.X, box)
-        for net in (box.low, box.high, box.nearest(case.net)):
+        for net in (box.low, box.high, box.project(case.net)):
             logits = net.logits(case.X)
             assert (low <= logits + 1e-9).all()
             assert (logits <= high + 1e-9).all()

@@ -213,7 +213,7 @@ def test_the_nearest_network_of_a_box_lies_in_it():
     for hidden in (0, 2):
         net = random_case(rng, hidden).net
         for box in (random_box(rng, net), pp.Shifts.of(moved(net, rng, 0.5), 0.1)):
-            near = box.nearest(net)
+            near = box.project(net)
             assert box.contains(near)
             theta, found = parameters(net), parameters(near)
             low, high = parameters(box.low), parameters(box.high)

@@ -102,7 +102,7 @@ def test_boxes_of_every_kind(make, scaled):
     shifts = make(model)
     later = pp.retrain.refit_within(model, NEW, labels(2), shifts)
     assert shifts.contains(network(later))
-    entered = shifts.nearest(network(model))
+    entered = shifts.project(network(model))
     assert entered.distance(network(later)) > 0.0
 
 

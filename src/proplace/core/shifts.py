@@ -356,7 +356,7 @@ class Shifts:
             box.contains(layer) for box, layer in zip(self._boxes, net.layers, strict=True)
         )
 
-    def nearest(self, net: Network) -> Network:
+    def project(self, net: Network) -> Network:
         """The network of the box that is nearest to a given one, parameter by parameter."""
         self._check_fits(net)
         pairs = zip(self._boxes, net.layers, strict=True)

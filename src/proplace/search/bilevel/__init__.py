@@ -70,7 +70,7 @@ def solve(
         return run.outcome(None, math.inf, math.inf, "infeasible")
     outer = Outer(problem, piece)
     members = problem.guarantee.members
-    models = [ScenarioModel(s.shifts.nearest(s.network), s.margin) for s in members]  # Delta'
+    models = [ScenarioModel(s.shifts.project(s.network), s.margin) for s in members]  # Delta'
     for model in models:
         outer.add_model(model)
     lower = -math.inf
