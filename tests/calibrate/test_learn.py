@@ -265,7 +265,7 @@ def test_what_never_moved_is_frozen_and_said():
 def test_a_history_that_never_moved_is_one_network():
     net = network(gaussian(np.random.default_rng(0), 1)[0])
     box = pp.Shifts.learn([net] * 25)
-    assert box.frozen
+    assert box.is_single_network
     assert box.contains(net)
 
 

@@ -80,7 +80,7 @@ def test_sets_without_a_proof_and_proofs_without_a_set_are_rejected(sets, bundle
 
 def test_a_wider_set_than_was_proved_is_not_covered(sets, bundle):
     for n, (net, shifts) in enumerate(sets):
-        wide = pp.Shifts.of(net, 0.5) if shifts.frozen else shifts.scaled(1.1)
+        wide = pp.Shifts.of(net, 0.5) if shifts.is_single_network else shifts.scaled(1.1)
         wider = [(net, wide) if k == n else one for k, one in enumerate(sets)]
         assert not bundle.check(wider).accepted
     narrow = [(net, s if s.radii is None else s.scaled(0.5)) for net, s in sets]

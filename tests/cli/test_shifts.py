@@ -180,7 +180,7 @@ def test_scalers_that_were_fitted_again_are_expressed_behind_that_in_use(tmp_pat
         show = ["shifts", "show", tmp_path / name, "--model", paths[0]]
         assert facts_of(*show)["contains_model"]
         made = pp.Shifts.load(tmp_path / name)
-        assert made.frozen
+        assert made.is_single_network
         assert made.contains(read[0])
         assert not made.contains(again)
 

@@ -231,7 +231,7 @@ def test_a_hull_is_the_smallest_box():
     theta = np.array([parameters(one) for one in nets])
     np.testing.assert_array_equal(parameters(hull.low), theta.min(axis=0))
     np.testing.assert_array_equal(parameters(hull.high), theta.max(axis=0))
-    assert pp.Shifts.bounding([net]).frozen
+    assert pp.Shifts.bounding([net]).is_single_network
     assert "bounding set of 5 networks" in repr(hull)
 
 

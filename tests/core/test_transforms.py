@@ -249,7 +249,7 @@ def test_boxes_of_trained_weights():
     assert half == pp.Shifts.of(net, 0.5 * DELTA)
     assert box.contains(half.low)
     assert box.contains(half.high)
-    assert box.scaled(0.0).frozen
+    assert box.scaled(0.0).is_single_network
     assert pickle.loads(pickle.dumps(box)).trained_radius == DELTA
     assert pp.Shifts.of(net, box) is box
     layers = [(layer.W * 1.001, layer.b) for layer in net.layers]
@@ -273,7 +273,7 @@ def test_no_delta_and_nothing_folded_keep_the_short_form():
     net = trained(rng, "behind", "between").net
     still = pp.Shifts.of(net, 0.0)
     assert still.radius == still.trained_radius == 0.0
-    assert still.frozen
+    assert still.is_single_network
     assert pp.Shifts.of(net, still) is still
     source = trained(rng, "behind")
     source.behind = np.array([-1.0, 1.0]), np.array([3.0, -4.0])

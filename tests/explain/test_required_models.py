@@ -202,7 +202,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     first, second = explainer.guarantee_.members
     assert (first.name, second.name) == ("the box of the model in use", "the model in use")
     assert first.shifts == box
-    assert second.shifts.frozen
+    assert second.shifts.is_single_network
     result = explainer.explain([[0.1, 0.1], [0.3, 0.9]], gap=0)
     for answer in result:
         assert answer.found

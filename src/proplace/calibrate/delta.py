@@ -514,7 +514,7 @@ def _check(
             )
         for delta in deltas:
             not_negative("deltas", delta)
-    if shifts is not None and shifts.frozen:
+    if shifts is not None and shifts.is_single_network:
         raise OptionError(
             "shifts holds one network alone, so that it has no size to choose", name="shifts"
         )

@@ -134,7 +134,7 @@ class Member:
 
         A single network takes one pass. For others the hidden neurons count.
         """
-        return not self.shifts.frozen, sum(self.network.widths)
+        return not self.shifts.is_single_network, sum(self.network.widths)
 
     @cached_property
     def contains_network(self) -> bool:
@@ -176,4 +176,4 @@ class Guarantee:
     @property
     def is_single_model(self) -> bool:
         """True if the shift set of the current model holds that model and no other."""
-        return self.current.shifts.frozen and self.current.contains_network
+        return self.current.shifts.is_single_network and self.current.contains_network

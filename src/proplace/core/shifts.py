@@ -309,7 +309,7 @@ class Shifts:
         return self._network(box.outward().high for box in self._boxes)
 
     @property
-    def frozen(self) -> bool:
+    def is_single_network(self) -> bool:
         """True if no parameter moves."""
         return all(np.max(part, initial=0.0) == 0.0 for box in self._boxes for part in box.radius)
 

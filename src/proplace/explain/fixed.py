@@ -91,7 +91,7 @@ def _rounding(member: Member, low: Array, high: Array) -> Array:
 
 def _everyone(member: Member) -> str:
     """Who refuses."""
-    if member.shifts.frozen:
+    if member.shifts.is_single_network:
         return f"{member.name or CURRENT_MODEL} refuses"
     if member.name.startswith("the box of"):
         return f"every network of {member.name} refuses"

@@ -302,12 +302,15 @@ def named(setting: Setting) -> str:
 
 def other_sets(setting: Setting) -> str:
     """Other models that have a say, each by itself or with the networks of its set; empty if none."""
+    others = setting.guarantee.members[1:]
     return enumerated(
         each.name
-        if each.shifts.frozen
+        if each.shifts.is_single_network
         else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
         f"{each.name.removeprefix('the box of ')}"
-        for each in sorted(setting.guarantee.members[1:], key=lambda each: not each.shifts.frozen)
+        for each in sorted(
+            setting.guarantee.members[1:], key=lambda each: not each.shifts.is_single_network
+        )
         if each.name != CURRENT_MODEL
     )
 

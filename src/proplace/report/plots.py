@@ -99,7 +99,7 @@ def result_figure(
 def has_margins(e: Explanation) -> bool:
     """Whether there is a delta to draw the worst margin against."""
     shifts = needed(e).current.shifts
-    return not shifts.frozen
+    return not shifts.is_single_network
 
 
 def margin_curves(

@@ -314,7 +314,7 @@ class _Cuts:
         self.keeping, self.space, self.wanted = keeping, space, wanted
         self.net = space.net
         self.shifts = keeping.shifts(self.net)
-        self.plain = keeping.promised.box is None and self.shifts.frozen
+        self.plain = keeping.promised.box is None and self.shifts.is_single_network
         self.cuts: list[_Cut] = []
         self.before = before
         self.tied = np.zeros(len(wanted), dtype=bool)  # kept by a tie, whatever the last layer is
