@@ -111,8 +111,8 @@ def test_coverage_holds_on_average_and_not_for_the_histories_that_get_a_set():
         except DeltaError:
             rejected += 1
             continue
-        assert "on average over all such histories" in box.about
-        assert "(one for which no box is found counts as inside)" in box.about
+        assert "on average over all such histories" in box.description
+        assert "(one for which no box is found counts as inside)" in box.description
         shares.append(np.mean([box.contains(net) for net in nets[11:]]))
     assert rejected > 150
     assert not_below(np.array([*shares, *[1.0] * rejected]), 0.9)
@@ -243,7 +243,7 @@ def test_too_short_a_history_says_how_many_are_needed_and_what_these_allow(n):
         return
     allowed = float(str(caught.value).split("coverage=")[1].split()[0])
     assert (n - 2) / (n - 1) - 0.001 <= allowed <= (n - 2) / (n - 1)
-    assert pp.Shifts.learn(nets[:n], allowed).about
+    assert pp.Shifts.learn(nets[:n], allowed).description
     with raises(DeltaError, name="history"):
         pp.Shifts.learn(nets[:n], allowed + 0.002)
 
@@ -252,7 +252,9 @@ def test_what_never_moved_is_frozen_and_said():
     theta = gaussian(np.random.default_rng(0), 30)
     theta[:, :12] = 0.1  # the weights of layer 1, not its biases
     box = pp.Shifts.learn([network(t) for t in theta], 0.9)
-    assert box.about.endswith(" and leaves the weights of layer 1 as they are, which never moved")
+    assert box.description.endswith(
+        " and leaves the weights of layer 1 as they are, which never moved"
+    )
     np.testing.assert_array_equal(box.low.layers[0].W, 0.1)
     np.testing.assert_array_equal(box.high.layers[0].W, 0.1)
     assert (box.high.layers[0].b > box.low.layers[0].b).all()
@@ -381,8 +383,8 @@ def test_files(tmp_path):
     box.save(tmp_path / "box.npz")
     again = pp.Shifts.load(tmp_path / "box.npz")
     assert again == box
-    assert again.about == box.about
-    assert "if it is exchangeable with them" in box.about
+    assert again.description == box.description
+    assert "if it is exchangeable with them" in box.description
     with raises(ModelFileError, name="none.npz"):
         pp.Shifts.learn([*paths, tmp_path / "none.npz"], 0.8)
 

@@ -159,8 +159,8 @@ def test_a_history_is_learned_from(past, loans, tmp_path):
     words = ["--coverage", 0.9, "--model", loans.folder / "model.onnx", "--out", out]
     about = facts_of("shifts", "learn", *paths, *words)["about"]
     made = pp.Shifts.load(out)
-    assert "30" in made.about
-    assert made.about == about
+    assert "30" in made.description
+    assert made.description == about
     assert sum(made.contains(pp.Network.load(path)) for path in paths) >= 27
     failed(run("shifts", "learn", *paths[:5], "--out", tmp_path / "few.npz"), DeltaError)
     assert not (tmp_path / "few.npz").exists()
@@ -301,7 +301,7 @@ def results(done, tmp_path):
 def test_a_folder_of_results_holds_its_set(loans, past, results):
     box = past[2]
     kept = pp.Shifts.load(results / "shifts.npz")
-    assert (kept, kept.about) == (box, box.about)
+    assert (kept, kept.description) == (box, box.description)
     table = pd.read_csv(results / "results.csv")
     assert set(table["delta"]) == {f"shifts {box.digest}"}
     back = pp.read_results(results)
@@ -323,7 +323,7 @@ def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, 
     assert (results / "results.csv").read_bytes() == before
     wider = past[2].scaled(1.5)
     wider.save(tmp_path / "wider.npz")
-    renamed = pp.Shifts(past[2].low, past[2].high, about="otherwise")
+    renamed = pp.Shifts(past[2].low, past[2].high, description="otherwise")
     renamed.save(tmp_path / "renamed.npz")
     for name, field in (("wider.npz", "delta"), ("renamed.npz", "about delta")):
         other = [tmp_path / name if word == str(past[0] / "shifts.npz") else word for word in words]
@@ -343,9 +343,11 @@ def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
     (results / "shifts.npz").unlink()
     refused("gone")
     small = past[2].scaled(0.5)
-    pp.Shifts(small.low, small.high, about=past[2].about).save(results / "shifts.npz")
+    pp.Shifts(small.low, small.high, description=past[2].description).save(results / "shifts.npz")
     refused("smaller")
-    pp.Shifts(past[2].low, past[2].high, about="the best set of all").save(results / "shifts.npz")
+    pp.Shifts(past[2].low, past[2].high, description="the best set of all").save(
+        results / "shifts.npz"
+    )
     refused("renamed")
     (results / "shifts.npz").write_bytes(kept[:-10])
     refused("cut")

@@ -329,7 +329,7 @@ def test_what_is_said_about_a_box_is_kept_and_does_not_name_it(tmp_path):
     plain = pp.Shifts(hull.low, hull.high)
     assert plain.digest == hull.digest
     hull.save(tmp_path / "a.npz")
-    assert pp.Shifts.load(tmp_path / "a.npz").about == "bounding set of 1 network"
+    assert pp.Shifts.load(tmp_path / "a.npz").description == "bounding set of 1 network"
 
 
 def test_the_digest_names_every_end_and_the_input_transform():

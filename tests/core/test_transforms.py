@@ -265,7 +265,7 @@ def test_boxes_of_trained_weights():
     assert pp.Shifts.bounding([net, plain]).trained_radii is None
     pairs = pp.Shifts.of(net, [(0.1, 0.2), (0.3, 0.4)])
     assert (pairs.trained_radius, pairs.trained_radii) == (None, ((0.1, 0.2), (0.3, 0.4)))
-    assert "radii per layer around the trained weights" in pairs.about
+    assert "radii per layer around the trained weights" in pairs.description
 
 
 def test_no_delta_and_nothing_folded_keep_the_short_form():

@@ -196,7 +196,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     """A box learned elsewhere: it and the model in use both have a say."""
     net = pp.Network([([[1.0, 0.2]], [-0.5])])
     low, high = (pp.Network([([[w, 1.0]], [-0.6])]) for w in (0.1, 0.2))
-    box = pp.Shifts(low, high, about="last year")
+    box = pp.Shifts(low, high, description="last year")
     X = np.random.default_rng(0).uniform(0.0, 1.0, (200, 2))
     explainer = pp.Proplace(net, box, k=6, search=search).fit(X)
     first, second = explainer.guarantee_.members

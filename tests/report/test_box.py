@@ -39,7 +39,7 @@ def history(lender):
 @pytest.fixture(scope="module")
 def box(history):
     hull = pp.Shifts.bounding(history)
-    return pp.Shifts(hull.low, hull.high, about=ABOUT)
+    return pp.Shifts(hull.low, hull.high, description=ABOUT)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_one_network_alone_is_no_promise_about_others(result, lender, history):
 
 
 def test_what_a_set_says_of_itself_is_shown_as_it_is_and_not_for_ever(result, box):
-    long = pp.Shifts(box.low, box.high, about="\x1b[31m" + "b" * 5000)
+    long = pp.Shifts(box.low, box.high, description="\x1b[31m" + "b" * 5000)
     said = about(result[0], long).describe().sentence
     assert "\x1b" not in said
     assert r"“\x1b[31mbbb" in said

@@ -252,5 +252,5 @@ def _delta(shifts: Shifts) -> dict[str, Any]:
     """Radii of all weights and of all biases, as trained; of a general box its digest and words."""
     radii = shifts.trained_radii
     if radii is None:
-        return {"delta": shifts.digest, "about delta": shifts.about}
+        return {"delta": shifts.digest, "about delta": shifts.description}
     return {"delta": [list(part) for part in zip(*radii, strict=True)]}

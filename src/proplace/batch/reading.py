@@ -445,7 +445,7 @@ def _shifts(path: Path, net: Network, delta: Any, about: str | None = None) -> S
         shifts = Shifts.of(net, Shifts.load(path))
     except ProplaceError:
         shifts = None
-    if shifts is None or shifts.digest != delta or about not in (None, shifts.about):
+    if shifts is None or shifts.digest != delta or about not in (None, shifts.description):
         raise ResultsError(
             f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
             name=path.name,

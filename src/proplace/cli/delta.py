@@ -88,7 +88,7 @@ class Given:
         """The networks, in words that follow "every network"."""
         if isinstance(self.delta, float):
             return f"within {self.delta:g}"
-        about = f" ({self.delta.about})" if self.delta.about else ""
+        about = f" ({self.delta.description})" if self.delta.description else ""
         return f"of the set {self.file}{about}"
 
     @property

@@ -190,7 +190,7 @@ def _write(made: Shifts, out: Path, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**_facts(made, None), "out": str(out)}, indent=2))
         return
-    say(made.about)
+    say(made.description)
     if common.watched():
         tell(f"{out}: look at it with proplace shifts show {out}")
 
@@ -223,7 +223,7 @@ def _show(box: Shifts, net: Network | None, model: Path | None) -> None:
     from proplace.core.shifts import by_layer, counts, outside  # noqa: PLC0415
 
     moving, parameters = counts(box)
-    say(f"about     {box.about or '(nothing is said)'}")
+    say(f"about     {box.description or '(nothing is said)'}")
     say(f"SHA-256   {box.digest}")
     say(f"moving    {moving} of {parameters} parameters")
     titles = ["layer", "parameters", "moving", "longest", "median"]

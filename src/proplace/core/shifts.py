@@ -67,7 +67,7 @@ class Shifts:
     low, high
         Two networks of the same shape and input transform: the lower and the upper ends of all
         intervals.
-    about
+    description
         Where the box comes from, in a few words; it is shown, and plays no part in anything else.
     encoding
         Digest of how the models of the box turn a table into rows: see :attr:`encoding`.
@@ -84,7 +84,9 @@ class Shifts:
     (True, False)
     """
 
-    def __init__(self, low: Network, high: Network, *, about: str = "", encoding: str = "") -> None:
+    def __init__(
+        self, low: Network, high: Network, *, description: str = "", encoding: str = ""
+    ) -> None:
         _check_alike(low, high)
         boxes = [LayerBox(a, b) for a, b in zip(low.layers, high.layers, strict=True)]
         for i, box in enumerate(boxes, start=1):
@@ -95,22 +97,22 @@ class Shifts:
                     "must hold the lower ends, the second the upper ends",
                     name="low",
                 )
-        self._boxes, self._input_transform, self._about = tuple(boxes), low.input_transform, about
+        self._boxes, self._input_transform = tuple(boxes), low.input_transform
         self._trained: _Trained | None = None
-        self._encoding = encoding
+        self._description, self._encoding = description, encoding
 
     @classmethod
     def _of_boxes(
         cls,
         boxes: Iterable[LayerBox],
         input_transform: InputTransform,
-        about: str = "",
+        description: str = "",
         trained: _Trained | None = None,
         encoding: str = "",
     ) -> Shifts:
         made = cls.__new__(cls)
-        made._boxes, made._input_transform, made._about = tuple(boxes), input_transform, about
-        made._trained, made._encoding = trained, encoding
+        made._boxes, made._input_transform, made._trained = tuple(boxes), input_transform, trained
+        made._description, made._encoding = description, encoding
         return made
 
     # -- how to get one ----------------------------------------------------------------------
@@ -149,7 +151,9 @@ class Shifts:
             return cls._of_boxes(boxes, net.input_transform)
         trained = _Trained.of(net, pairs) if net.folded else None
         boxes = [box.outward() for box in boxes]  # one form for all layers
-        return cls._of_boxes(boxes, net.input_transform, trained.about if trained else "", trained)
+        return cls._of_boxes(
+            boxes, net.input_transform, trained.description if trained else "", trained
+        )
 
     @classmethod
     def bounding(cls, networks: Iterable[object], *, source: object | None = None) -> Shifts:
@@ -172,8 +176,8 @@ class Shifts:
         past = _past(networks, source)
         nets = past.nets
         boxes = [hull_of(layers) for layers in zip(*(net.layers for net in nets), strict=True)]
-        about = f"bounding set of {len(nets)} network{'s' * (len(nets) > 1)}"
-        return cls._of_boxes(boxes, nets[0].input_transform, about, encoding=past.encoding)
+        description = f"bounding set of {len(nets)} network{'s' * (len(nets) > 1)}"
+        return cls._of_boxes(boxes, nets[0].input_transform, description, encoding=past.encoding)
 
     @classmethod
     def learn(
@@ -216,7 +220,7 @@ class Shifts:
         >>> shifts = Shifts.learn(history, coverage=0.9)
         >>> sum(shifts.contains(net) for net in history)
         39
-        >>> shifts.about
+        >>> shifts.description
         'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
         probability >= 90%, on average over all such histories (one for which no box is found counts as
         inside), if it is exchangeable with them and leaves the biases of layer 1 as they are, which
@@ -231,8 +235,8 @@ class Shifts:
         first = given.refitted and source is None
         past = History(tuple(nets), first=int(first))
         with np.errstate(over="ignore", invalid="ignore"):
-            boxes, about = past.learn(wanted, seed)
-        return cls._of_boxes(boxes, nets[0].input_transform, about, encoding=given.encoding)
+            boxes, description = past.learn(wanted, seed)
+        return cls._of_boxes(boxes, nets[0].input_transform, description, encoding=given.encoding)
 
     # -- what it is made of ------------------------------------------------------------------
 
@@ -247,9 +251,9 @@ class Shifts:
         return self._input_transform
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         """Origin of the box in a few words."""
-        return self._about
+        return self._description
 
     @property
     def encoding(self) -> str:
@@ -267,7 +271,9 @@ class Shifts:
         from proplace.loaders.coordinates import models_of
 
         (whole,) = models_of([model])
-        moved = Shifts._of_boxes(self._boxes, self._input_transform, self._about, self._trained)
+        moved = Shifts._of_boxes(
+            self._boxes, self._input_transform, self._description, self._trained
+        )
         moved._check_fits(whole.network)
         moved._encoding = whole.coordinates
         return moved
@@ -334,8 +340,8 @@ class Shifts:
             moves, total = counts(self)
             inside = f"{moves} of {total} parameters move"
         sizes = [self._boxes[0].low.W.shape[1], *(len(box.low.W) for box in self._boxes)]
-        about = f", {self._about}" if self._about else ""
-        return f"Shifts({'-'.join(map(str, sizes))}, {inside}{about})"
+        description = f", {self._description}" if self._description else ""
+        return f"Shifts({'-'.join(map(str, sizes))}, {inside}{description})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Shifts):
@@ -375,14 +381,14 @@ class Shifts:
         if self._trained is not None:
             pairs = [(t * weight, t * bias) for weight, bias in self._trained.radii]
             return Shifts.of(self._trained.net, pairs)
-        about = f"{self._about}, {t:g} times as wide".removeprefix(", ")
+        description = f"{self._description}, {t:g} times as wide".removeprefix(", ")
         boxes = [_scaled(box, float(t)) for box in self._boxes]
-        return Shifts._of_boxes(boxes, self._input_transform, about, encoding=self._encoding)
+        return Shifts._of_boxes(boxes, self._input_transform, description, encoding=self._encoding)
 
     def with_input_transform(self, net: Network) -> Shifts:
         """The same intervals for the layers of a network that has another input transform in front."""
         moved = Shifts._of_boxes(
-            self._boxes, net.input_transform, self._about, encoding=self._encoding
+            self._boxes, net.input_transform, self._description, encoding=self._encoding
         )
         moved._check_fits(net)
         return moved
@@ -406,7 +412,7 @@ class Shifts:
             )
             for end in (self.low, self.high)
         )
-        return Shifts(low, high, about="moved along with the model", encoding=self._encoding)
+        return Shifts(low, high, description="moved along with the model", encoding=self._encoding)
 
     def intersect(self, other: Shifts) -> Shifts:
         """The box of the networks that lie in both; a DeltaError if there are none."""
@@ -432,8 +438,8 @@ class Shifts:
                     name="other",
                 )
             boxes.append(LayerBox(low, high))
-        about = " and ".join(part for part in (self._about, other._about) if part)
-        return Shifts._of_boxes(boxes, self._input_transform, about, encoding=self._encoding)
+        description = " and ".join(part for part in (self._description, other._description) if part)
+        return Shifts._of_boxes(boxes, self._input_transform, description, encoding=self._encoding)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -451,7 +457,7 @@ class Shifts:
 
     def write(self, file: IO[bytes]) -> None:
         """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
-        words = {"format": NPZ_FORMAT, "about": self._about, "encoding": self._encoding}
+        words = {"format": NPZ_FORMAT, "about": self._description, "encoding": self._encoding}
         texts = {name: np.array(word) for name, word in words.items()}
         arrays: dict[str, Any] = {**texts, **self._arrays()}
         np.savez(file, **arrays)
@@ -488,7 +494,9 @@ class Shifts:
         if self._radii_around(net):
             return self
         boxes = (box.outward() for box in self._boxes)
-        return Shifts._of_boxes(boxes, self._input_transform, self._about, encoding=self._encoding)
+        return Shifts._of_boxes(
+            boxes, self._input_transform, self._description, encoding=self._encoding
+        )
 
     def _radii_around(self, net: Network) -> bool:
         """Test if the box has no radii, or radii around the trained parameters of this network."""
@@ -534,7 +542,7 @@ class _Trained:
         return _one_radius(self.radii, _biased(self.net))
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         if self.radius is None:
             return "radii per layer around the trained weights and biases"
         return f"within {self.radius:g} of the trained weights and biases"

@@ -73,4 +73,4 @@ def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any
 
 def shifts_facts(shifts: Shifts) -> dict[str, Any]:
     """A set of networks by name, as JSON."""
-    return {"digest": shifts.digest, "about": shifts.about}
+    return {"digest": shifts.digest, "about": shifts.description}

@@ -88,7 +88,7 @@ class Provenance:
         The largest change of any parameter, one (weight, bias) pair per layer, or the digest of a
         set with an interval for each parameter (:attr:`proplace.Shifts.digest`).
     delta_about
-        Where such a set comes from, in its own words (:attr:`proplace.Shifts.about`); else empty.
+        Where such a set comes from, in its own words (:attr:`proplace.Shifts.description`); else empty.
     target
         Label of the wanted class.
     distance
@@ -180,7 +180,7 @@ class Provenance:
             k,
             region,
             tuple(also),
-            guarantee.current.shifts.about,
+            guarantee.current.shifts.description,
             request,
             model.has_original,
         )

@@ -296,21 +296,19 @@ def named(setting: Setting) -> str:
     What is said of the next retraining is no part of what is proved, and is left out.
     """
     shifts = setting.current.shifts
-    about = clipped(re.split(r": | \(", shifts.about.strip())[0], _ABOUT)
+    about = clipped(re.split(r": | \(", shifts.description.strip())[0], _ABOUT)
     return f"“{about}”" if about else f"with the SHA-256 {shifts.digest[:_DIGITS]}…"
 
 
 def other_sets(setting: Setting) -> str:
-    """Other models that have a say, each by itself or with the networks of its set; empty if none."""
+    """Name the required models, each alone or with the networks of its shift set; empty if none."""
     others = setting.guarantee.members[1:]
     return enumerated(
         each.name
         if each.shifts.is_single_network
         else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
         f"{each.name.removeprefix('the box of ')}"
-        for each in sorted(
-            setting.guarantee.members[1:], key=lambda each: not each.shifts.is_single_network
-        )
+        for each in sorted(others, key=lambda each: not each.shifts.is_single_network)
         if each.name != CURRENT_MODEL
     )
 

@@ -56,7 +56,7 @@ def common_set(model: Model, terms: Sequence[Terms]) -> Shifts:
         Network(layers, **found.input_transform.parts, precision="float64", folds=None)
         for layers in zip(*pairs, strict=True)
     ]
-    return Shifts(*nets, about=found.about, encoding=found.encoding)
+    return Shifts(*nets, description=found.description, encoding=found.encoding)
 
 
 def _inward(

@@ -46,4 +46,4 @@ def read_shifts(path: Path) -> Shifts:
     if arrays:
         unknown = ", ".join(map(ascii, sorted(arrays)))[:200]
         raise ModelFileError(f"{path.name}: holds arrays of no layer ({unknown})", name=path.name)
-    return Shifts(*ends, about=about, encoding=encoding)
+    return Shifts(*ends, description=about, encoding=encoding)

@@ -227,7 +227,7 @@ def _short(digest: str) -> str:
 
 def _delta(setting: Setting) -> Fact:
     if setting.current.has_parameter_intervals:
-        about = setting.current.shifts.about.strip()
+        about = setting.current.shifts.description.strip()
         digest = _short(setting.current.shifts.digest)
         return Fact("set of networks", f"{about} ({digest})" if about else digest)
     return Fact(
