@@ -168,6 +168,8 @@ def test_values_of_features_are_those_of_rows(monkeypatch):
             assert {rows[:, j].min(), rows[:, j].max()} <= set(part[:, 0])
             assert 0.5 * most < len(part) <= most + 1
             assert (np.diff(part[:, 0]) > 0.0).all()
+    grade = pp.Schema([pp.Ordinal("grade", ["low", "mid", "high"])])
+    assert Values.of(grade, np.array([[0.5], [0.0]])).fine[0].tolist() == [[0.0], [0.5]]
     monkeypatch.setattr(sparse, "_SAMPLE", 3)
     assert set(Values.of(SCHEMA, rows).coarse[0][:, 0]) == set(rows[[0, 449, 899], 0])
 
@@ -352,6 +354,9 @@ def test_promising_features_raise_the_margin_or_the_plausibility_most(monkeypatc
     monkeypatch.setattr(sparse, "_PAIRED", 2)
     assert replace(search, typical=None)._promising() == [0, 3]  # then the order of features counts
     assert replace(search, free=[2, 1])._promising() == [1, 2]
+    coarse = (search.values.coarse[0][:0], *search.values.coarse[1:])
+    search = replace(search, values=replace(search.values, coarse=coarse))
+    assert search._promising() == [3, 4]  # nothing is known of a feature without values
 
 
 def shorter(search, row):
@@ -483,7 +488,7 @@ def test_polishing_tries_all_combinations_of_few_values():
     assert tried == known
 
 
-def test_values_around_a_change_lie_in_its_direction():
+def test_values_around_a_change_lie_in_its_direction(monkeypatch):
     search, _ = world(0)
     up = search._around(0.25, 0.5, 0, 100)
     assert up.tolist() == (np.arange(9, 19) / 32).tolist()  # up to 1.3 times the change
@@ -491,6 +496,9 @@ def test_values_around_a_change_lie_in_its_direction():
     assert down.tolist() == sorted([*np.arange(7, 16) / 32, 0.26])
     few = search._around(0.25, 0.5, 0, 4)
     assert few.tolist() == [9 / 32, 13 / 32, 16 / 32, 18 / 32]
+    monkeypatch.setattr(sparse, "_BEYOND", 1.5)  # then both ends are values themselves
+    assert search._around(0.25, 0.5, 0, 100).tolist() == (np.arange(9, 21) / 32).tolist()
+    assert search._around(0.5, 0.25, 0, 100).tolist() == (np.arange(4, 16) / 32).tolist()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -537,3 +545,35 @@ def test_run_returns_points_that_pass_best_first(seed, most, nearest):
         known = [by_count[n] for n in (1, 2) if n <= (most or 5) and len(by_count[n])]
         limit = min((best(search, part) for part in known), default=math.inf)
         assert distance(search, rows).min() <= limit + 1e-12
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_run_needs_no_starts_for_one_and_two_changes(seed):
+    search, every = world(seed)
+    some = [every[counts(search, every) == n] for n in (1, 2)]
+    known = [best(search, rows) for rows in some if len(rows)]
+    found = search.run(every[:0], None, nearest=False)
+    assert len(found) == min(len(known), 1)
+    if known:
+        assert counts(search, found[0])[0] == (1 if len(some[0]) else 2)
+        assert distance(search, found[0][None])[0] <= known[0] + 1e-12
+    found = search.run(every[:0], None, nearest=True)
+    assert len(found) >= len(known)
+    if known:
+        assert distance(search, found[0][None])[0] <= min(known) + 1e-12
+
+
+def test_pairs_are_searched_if_more_than_two_changes_remain(monkeypatch):
+    for seed in SEEDS:
+        search, every = world(seed)
+        by_count = [every[counts(search, every) == n] for n in range(6)]
+        if len(by_count[1]) or not len(by_count[2]) or not len(by_count[3]):
+            continue
+        monkeypatch.setattr(SparseSearch, "_compressed", lambda self, _, rows=by_count[3]: rows)
+        (found,) = search.run(by_count[3], None, nearest=False)
+        assert counts(search, found)[0] == 2
+        monkeypatch.setattr(SparseSearch, "_compressed", lambda self, _, rows=by_count[2]: rows)
+        monkeypatch.setattr(SparseSearch, "_pairs", lambda self: pytest.fail("not needed"))
+        assert search.run(by_count[2], None, nearest=False)
+        return
+    pytest.fail("no such case")
