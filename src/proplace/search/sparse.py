@@ -158,6 +158,7 @@ class SparseSearch:
                 points = points if pair is None else np.vstack([points, pair])
         else:
             points = found[None]
+        points = np.unique(points, axis=0)
         counts = self._counts(points)
         if most is not None:
             points, counts = points[counts <= most], counts[counts <= most]
