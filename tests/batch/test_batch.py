@@ -49,10 +49,10 @@ def world():
 
 @pytest.fixture(scope="module")
 def two_answers(world):
-    """People, two of them out of range, and what the explainer says about them."""
+    """People, two of them without a number, and what the explainer says about them."""
     explainer, people = world
     table = people.assign(reason=[f"r{i}" for i in range(len(people))])
-    table.loc[[4, 5], "x"] = 7.0
+    table.loc[[4, 5], "x"] = np.nan
     return table, explainer.explain(table[["status", "x", "mixed"]], count=2)
 
 

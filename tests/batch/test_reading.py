@@ -47,7 +47,7 @@ def world():
     net = pp.Network([(first.W, first.b), (last.W, -np.median(net.logits(X), axis=0))])
     explainer = pp.Proplace(net, 0.004, k=5, schema=schema).fit(train)
     people = train.head(14).assign(name=["=cmd", "'x", "-5", "Zoë", *"abcdefghij"])
-    people.loc[[4], "x"] = 7.0
+    people.loc[[4], "x"] = np.nan
     return explainer, people
 
 

@@ -65,7 +65,7 @@ def folder(tmp_path_factory):
         ).write("schema.yaml")
         rows = [(n / 2, job) for n in range(21) for job in ("clerk", "cook")]
         pd.DataFrame(rows, columns=["income", "job"]).to_csv("train.csv", index=False)
-        people = pd.DataFrame({"income": [1.0, 2.5, 99.0], "job": ["cook", "clerk", "cook"]})
+        people = pd.DataFrame({"income": [1.0, 2.5, None], "job": ["cook", "clerk", "cook"]})
         people.assign(customer=["ann", "bob", "cy"]).to_csv("people.csv", index=False)
         good(*PEOPLE.split())
         good("ledger", "issue", "promises.db", "results", "--ids", "customer", "--expires", DAY)

@@ -166,7 +166,7 @@ def test_options(loans, changes, error, name, value, tmp_path):
         (["age=30", "age=31"], OptionError, "age"),
         (["age=30", "income=2", "job=cok", "member=no"], InputError, "job"),
         (["age=30", "income=much", "job=cook", "member=no"], InputError, "income"),
-        (["age=30", "income=13", "job=cook", "member=no"], InputError, "income"),
+        (["age=30", "income=inf", "job=cook", "member=no"], InputError, "income"),
     ],
 )
 def test_a_person_in_words(loans, words, error, name):
@@ -197,8 +197,6 @@ BAD_ROWS = {
     "30,NaN,cook,no": "income",
     "30,inf,cook,no": "income",
     "30,2.5,pilot,no": "pilot",
-    "-1,2.5,cook,no": "age",
-    "30,12.6,cook,no": "income",
     "30,much,cook,no": "income",
     "30,1_0,cook,no": "1_0",
     "30,２,cook,no": "２",

@@ -159,14 +159,16 @@ def test_without_ranges_nothing_is_proved():
     )
 
 
-def test_a_value_out_of_range_may_stay_or_move_inside():
+def test_spaces_hold_a_value_out_of_range():
     """Where it is, the person is refused; inside of the range all are accepted: not fixed."""
     schema = pp.Schema([pp.Continuous("a", 0, 8, step=1), pp.Binary("b", immutable=True)])
-    moved, kept = admissible(schema, np.array([9.9 / 8, 0.0]))
-    assert (moved.low.tolist(), moved.high.tolist()) == ([0.0, 0.0], [1.0, 0.0])
-    assert kept.low.tolist() == kept.high.tolist() == [9.9 / 8, 0.0]
+    (space,) = admissible(schema, np.array([9.9 / 8, 0.0]))
+    assert space.low.tolist() == [0.0, 0.0]
+    assert space.high.tolist() == [10 / 8, 0.0]
+    found = {int(each.columns[0]): np.ravel(each.values).tolist() for each in space.choices}
+    assert found[0] == [*(np.arange(10) / 8), 9.9 / 8, 10 / 8]
     train = pd.DataFrame({"a": [8, 8], "b": [0, 1]})
-    for shift, status in ((8.5, "optimal"), (-0.5, "fixed_prediction")):
+    for shift, status in ((8.5, "feasible"), (-0.5, "fixed_prediction")):
         net = pp.Network([([[-8.0, 1.0]], [shift])])  # accepted up to a = 8 shift
         explainer = pp.Proplace(net, 0.01, schema=schema, region="box").fit(train)
         (answer,) = explainer.explain(pd.DataFrame({"a": [9.9], "b": [0]}))

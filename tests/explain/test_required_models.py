@@ -32,7 +32,6 @@ from proplace.core.errors import (
 )
 from proplace.explain import proplace as explainer_module
 from proplace.explain.provenance import Provenance
-from proplace.region.pieces import variants
 from proplace.search import SearchResult
 from support.errors import raises
 from support.people import check_bound
@@ -241,14 +240,14 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     assert answer.status == "feasible"
     assert len(answer.certificate.certificates) == 2
     assert answer.certificate.check(explainer.guarantee_).accepted
-    people = variants(explainer.schema_, np.array([0.1, 0.1]))
+    person = explainer.schema_.person([0.1, 0.1])
     order = X[np.argsort(X.sum(axis=1))]
     robust = [pp.certify(net, order, 0.01, margin=1e-6).robust for net in (one, two)]
     first = int(np.argmax(robust[0] & robust[1]))
     assert int(np.argmax(robust[0])) < first
     other_way = pp.Proplace(two, 0.01, required_models=[(one, 0.01)], k=5).fit(X)
     for each in (explainer, other_way):
-        proved = each.prover.nearest(order, people, 1, np.inf)
+        proved = each.prover.nearest(order, person, 1, np.inf)
         np.testing.assert_array_equal(proved.point, order[first])
 
 

@@ -242,7 +242,7 @@ def test_networks_that_take_their_rows_as_they_are_stay_continuous():
 
 
 def test_a_person_a_little_outside_of_the_training_table():
-    """The value is legal as it is; a step beyond a short range is a little, too."""
+    """The value is legal as it is."""
     explainer = pp.Proplace(PIPE, 0.002, k=5).fit(TRAIN)
     person = pd.DataFrame({"age": [85.5], "rate": [-0.1234567], "owner": [0.0], "same": [4.0]})
     assert PIPE.predict(person)[0] == "no"
@@ -251,14 +251,12 @@ def test_a_person_a_little_outside_of_the_training_table():
     assert e.original.to_dict() == person.iloc[0].to_dict()
     for name, (_, after) in e.changed.items():
         feature = explainer.schema_.by_name[name]
-        assert feature.lower <= after <= feature.upper
+        assert min(feature.lower, person[name][0]) <= after <= max(feature.upper, person[name][0])
         assert digits(after) <= 6
     (two,) = explainer.explain(person.assign(owner=2.0), "yes")
     assert two.status != "bad_input"
     (three,) = explainer.explain(person.assign(owner=3.0), "yes")
-    assert three.status == "bad_input"
-    assert "3 is above the upper bound 1" in three.reason
-    assert "a person's own value may be -1 to 2" in three.reason
+    assert three.status != "bad_input"
 
 
 def test_what_a_model_fills_in_is_in_the_range():

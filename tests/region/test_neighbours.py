@@ -8,7 +8,7 @@ import proplace as pp
 from proplace.core.distances import L1
 from proplace.core.guarantee import Guarantee, Member
 from proplace.region.neighbours import RobustRows
-from proplace.region.pieces import hull_pieces, variants
+from proplace.region.pieces import hull_pieces
 from proplace.schema import Categorical, Continuous, Schema
 
 
@@ -27,7 +27,7 @@ def test_features_that_are_kept_stay_in_every_piece():
     rows = np.array([[1.0, 0.0, 0.75], [0.0, 1.0, 0.5]])
     profiles = {(): [[1.0, 0.0], [0.0, 1.0]], (0,): [[1.0, 0.0]], (1,): [[1.0, 0.0], [0.0, 1.0]]}
     for kept, expected in profiles.items():
-        (person,) = variants(schema, x, kept)
+        person = schema.person(x, kept=kept)
         adapted = person.adapt(rows, overwrite_categories=True)
         pieces = hull_pieces(schema, person, adapted[person.allowed(adapted)])
         assert [piece.lower[:2].tolist() for piece in pieces] == expected

@@ -131,7 +131,7 @@ class Baseline(Explainer):
         if candidate.point is None:
             reason = candidate.reason or "the method ended without a point of the target class"
             return Finding(candidate.status, reason)
-        point = self.schema_.canonical(candidate.point, person=x)[0]
+        point = self.schema_.widened(x).canonical(candidate.point, person=x)[0]
         person = self.schema_.person(x)
         if not person.allowed(point)[0]:
             broken = "; ".join(list(person.broken_rules(point))[:3])

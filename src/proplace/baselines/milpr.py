@@ -118,18 +118,21 @@ class MilpR(RobustBaseline):
         outcome = self._nearest(x, margin, target, towards)
         if outcome.status == "unknown":
             raise SolverError(outcome.solver_failure)
-        return None if outcome.point is None else self.schema_.canonical(outcome.point, person=x)[0]
+        if outcome.point is None:
+            return None
+        point: Array = self.schema_.widened(x).canonical(outcome.point, person=x)[0]
+        return point
 
     def _nearest(self, x: Array, margin: float, target: int, towards: Array | None) -> SearchResult:
         low, high = self._span
-        person = self.schema_.person(x)
-        pieces = box_pieces(self.schema_, person, low, high)
+        schema, person = self.schema_.widened(x), self.schema_.person(x)
+        pieces = box_pieces(schema, person, low, high)
         reach = np.inf if towards is None else self._reach(person, towards, margin, target)
         alone = Member(self.net_, Shifts.of(self.net_, 0.0), margin=margin)
         problem = SearchProblem(Guarantee((alone,)), target, x, self.distance_, _SLACK)
         outcome = search(problem, _within(pieces, x, reach))
-        attempt = Attempt(problem, (person,), self.rows_[:0], outcome, self.schema_.grids(x))
-        written = attempt.written(self.schema_)
+        attempt = Attempt(problem, person, self.rows_[:0], outcome, schema.grids(x))
+        written = attempt.written(schema)
         if written is None:
             return outcome
         distance = written.distance

@@ -139,7 +139,7 @@ def explain_file(
             f"{source.path}: there are column names but no rows", name=source.path.name
         )
     request = explainer.request() if request is None else request
-    schema = explainer.reader(request).schema
+    schema = explainer.schema_
     source.check_columns(list(schema.by_name), others=[*ids, *drop])
     for name in ids:
         if name not in source.columns:

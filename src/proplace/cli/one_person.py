@@ -52,7 +52,7 @@ class Person:
         """Explain this person; each answer knows who it is for."""
         from proplace.explain.results import Explanations  # noqa: PLC0415
 
-        schema = explainer.reader(request).schema
+        schema = explainer.schema_
         frame = self._frame(schema)
         names = [name for name in self.ids if name in frame.columns]
         ids = {name: frame[name].iloc[0] for name in names}

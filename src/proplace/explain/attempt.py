@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.explain.prove import allowed
 from proplace.search.writing import Legal, write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from proplace.core.network import Array
     from proplace.explain.findings import Status
@@ -41,7 +40,7 @@ class Attempt:
     """A search with what it found, and the rows that are answers of last resort."""
 
     problem: SearchProblem
-    people: Sequence[Person]
+    person: Person
     fallback: Array
     outcome: SearchResult
     grids: Mapping[int, Column]  # columns with steps
@@ -58,16 +57,15 @@ class Attempt:
         steps = list(self.grids)
         base[steps] = np.where(np.abs(point - x)[steps] <= _TIDY, x[steps], point[steps])
         near = (self.fallback[:, profile] == base[profile]).all(axis=1)
-        lower = np.min([person.lower for person in self.people], axis=0)
-        upper = np.max([person.upper for person in self.people], axis=0)
+        lower, upper = self.person.lower.copy(), self.person.upper.copy()
         lower[profile] = upper[profile] = base[profile]
         legal = Legal(
             self.grids,
             lower,
             upper,
-            lambda rows: allowed(self.people, rows),
+            self.person.allowed,
             self.in_region,
-            self._alongside(point, near),
+            self.fallback[near],
         )
         return write(self.problem, base, legal, deadline)
 
@@ -89,20 +87,8 @@ class Attempt:
             return [], []
         tidy = np.where(np.abs(point - self.problem.x) <= _TIDY, self.problem.x, point)
         own = [tidy, point] if (tidy != point).any() else [point]
-        goals = self._alongside(point, np.ones(len(self.fallback), dtype=bool))[:3]
+        goals = self.fallback[:3]
         return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
-
-    def _alongside(self, point: Array, among: Mask) -> Array:
-        """Neighbours that leave the same out-of-range values as a point: all in between is legal."""
-        if len(self.people) == 1:
-            return self.fallback[among]
-        person = self.people[0]
-        moves = (person.lower > person.x) | (
-            person.upper < person.x
-        )  # columns that may move inside
-        same = ((self.fallback == person.x) == (point == person.x))[:, moves].all(axis=1)
-        rows: Array = self.fallback[same & among]
-        return rows
 
     def solver_failure(self, clock: Clock) -> str:
         """What is wrong where only a neighbour was proved."""

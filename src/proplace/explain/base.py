@@ -36,7 +36,7 @@ from proplace.explain.results import Setting
 from proplace.explain.weights import column_units
 from proplace.loaders.model import Model
 from proplace.region.typical import Typical
-from proplace.schema.asked import readable, restricted
+from proplace.schema.asked import restricted
 from proplace.tables.rows import (
     are_encoded,
     check_agreement,
@@ -257,7 +257,7 @@ class Explainer(Parameters, ABC):
             typical=typical,
             gap=gap,
         )
-        people = read_people(self.reader(request), X)
+        people = read_people(self.model_, X)
         self.prepare_once(request, progress=progress)
         with progress_bar("explain", len(people[0]), show=progress) as advance:
             (result,) = self._parts([people], request, math.inf, advance)
@@ -279,8 +279,7 @@ class Explainer(Parameters, ABC):
         what :meth:`request` makes of the keywords of :meth:`explain`; None stands for target 1.
         """
         request = self.request() if request is None else request
-        reader = self.reader(request)
-        people = (read_people(reader, table) for table in tables)
+        people = (read_people(self.model_, table) for table in tables)
         return self._parts(people, request, every, advance)
 
     def request(
@@ -325,11 +324,6 @@ class Explainer(Parameters, ABC):
         view = copy.copy(self)
         view.schema_, view.model_ = schema, replace(self.model_, schema=schema)
         return view
-
-    def reader(self, request: Request) -> Model:
-        """Return a model that reads the people of a request."""
-        schema = readable(self.schema_, request)
-        return self.model_ if schema is self.schema_ else replace(self.model_, schema=schema)
 
     def complete_tolerance(self, given: Mapping[str, Tolerance]) -> Mapping[str, Tolerance]:
         """Return the tolerance of a request, completed by the schema's if the method proves it."""

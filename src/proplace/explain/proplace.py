@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, get_args
@@ -22,13 +21,13 @@ from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
 from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
-from proplace.explain.prove import Clock, allowed, guaranteed_ranges
+from proplace.explain.prove import Clock, guaranteed_ranges
 from proplace.explain.required_models import check_required, members_of, read_required
 from proplace.explain.weights import column_weights
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
 from proplace.region.neighbours import Neighbours, RobustRows, unrestricted
-from proplace.region.pieces import box_pieces, hull_pieces, variants
+from proplace.region.pieces import box_pieces, hull_pieces
 from proplace.schema.features import Continuous
 from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.search import SearchResult, search
@@ -320,19 +319,28 @@ class Proplace(Explainer):
         found = []
         for x in X:
             start = time.monotonic()
-            answers = self._answers_or_none(x, request)
+            answers = self._widened(x)._answers_or_none(x, request)
             seconds = time.monotonic() - start
             found.append([replace(answer, seconds=seconds) for answer in answers])
         return found
 
     # -- one person --------------------------------------------------------------------------
 
+    def _widened(self, x: Array) -> Self:
+        """Return a copy whose ranges hold a person's own numbers; what was fitted is shared."""
+        schema = self.schema_.widened(x)
+        if schema is self.schema_:
+            return self
+        view = copy.copy(self)
+        view.schema_ = schema
+        return view
+
     def _answers_or_none(self, x: Array, request: Request) -> list[Finding]:
         """Answers for one person; without any, it is asked whether there can be one."""
         clock, target = Clock.of(self.time_limit), request.target
         found = self._answers(x, request, clock)
-        people = variants(self.schema_, x)
-        found = [self._with_ranges(f, people, target, clock) if f.found else f for f in found]
+        person = self.schema_.person(x)
+        found = [self._with_ranges(f, person, target, clock) if f.found else f for f in found]
         if found[0].status not in _UNANSWERED or clock.over or self._has_drafted_ranges:
             return found
         proved = fixed(self.schema_, self.guarantee_, self.rows_, x, target, clock.search)
@@ -378,9 +386,9 @@ class Proplace(Explainer):
 
     def _nearest(self, x: Array, request: Request, fixed: frozenset[int], clock: Clock) -> Finding:
         """Find the nearest counterfactual in the region that keeps some features."""
-        people = variants(self.schema_, x, fixed)
+        person = self.schema_.person(x, kept=fixed)
         typical = self._filter(request, fixed)
-        near, pieces = self._region(people, request.target, fixed, typical, clock)
+        near, pieces = self._region(person, request.target, fixed, typical, clock)
         if near.status != "found":
             return Finding(near.status, near.reason, encoded_original=x)
         problem = self._problem(x, request)
@@ -393,7 +401,7 @@ class Proplace(Explainer):
         boxes = self.region == "box"
         attempt = Attempt(
             problem,
-            people,
+            person,
             near.rows,
             outcome,
             self.schema_.grids(x),
@@ -415,39 +423,26 @@ class Proplace(Explainer):
 
     def _region(
         self,
-        people: Sequence[Person],
+        person: Person,
         target: int,
         fixed: frozenset[int],
         typical: Typical | None,
         clock: Clock,
     ) -> tuple[Neighbours, Iterable[ConvexPiece]]:
-        """Neighbours (none for a box) and convex pieces, over all variants of the person.
+        """Return the neighbours (none for a box) and the convex pieces of a person.
 
         The filter chooses the vertices of restricted people. Others keep the region of the paper.
         """
         schema, robust = self.schema_, self._robust_rows(target)
         if self.region == "box":
             low, high = self._ends
-            boxes = (box_pieces(schema, person, low, high) for person in people)
-            return Neighbours(robust.rows[:0], "found"), itertools.chain.from_iterable(boxes)
-        found, pieces = [], []
-        for person in people:
-            free = not self._restricted and person is people[0] and not fixed
-            near = (
-                robust.nearest(person.x, self.k)
-                if free
-                else robust.admissible(person, self.k, clock.search, typical)
-            )
-            found.append(near)
-            if near.status == "found":
-                pieces += hull_pieces(schema, person, near.rows)
-        good = [near for near in found if near.status == "found"]
-        if len(good) <= 1:
-            return (good or found)[0], pieces
-        rows = np.vstack([near.rows for near in good])
-        order = np.argsort(self.distance_.between(people[0].x, rows), kind="stable")
-        late = any(near.late for near in good)
-        return Neighbours(rows[order], "found", late=late), pieces
+            return Neighbours(robust.rows[:0], "found"), box_pieces(schema, person, low, high)
+        if self._restricted or fixed:
+            near = robust.admissible(person, self.k, clock.search, typical)
+        else:
+            near = robust.nearest(person.x, self.k)
+        found = near.status == "found"
+        return near, hull_pieces(schema, person, near.rows) if found else []
 
     def _made_typical(
         self, finding: Finding, attempt: Attempt, typical: Typical, clock: Clock
@@ -468,7 +463,7 @@ class Proplace(Explainer):
                 else robust.nearest(problem.x, self.k, typical).rows
             )
             for row in self._on_the_way(attempt, point, goals, typical, clock):
-                proved = self.prover.first([row], attempt.people, problem.target, until=clock.proof)
+                proved = self.prover.first([row], attempt.person, problem.target, until=clock.proof)
                 if proved is not None:
                     return self._moved(finding, attempt, proved)
         late = time.monotonic() >= clock.proof
@@ -490,7 +485,7 @@ class Proplace(Explainer):
         between[:, :, profile] = goals[:, profile]  # categories do not mix
         rows = np.vstack([between.reshape(-1, len(point)), goals])
         rows = distinct(self.schema_.canonical(rows, person=x))
-        rows = rows[allowed(attempt.people, rows)]
+        rows = rows[attempt.person.allowed(rows)]
         rows = rows[np.argsort(self.distance_.between(x, rows), kind="stable")]
         robust = self._robust_rows(attempt.problem.target)
         for start in range(0, len(rows), _WALK_BLOCK):
@@ -547,9 +542,9 @@ class Proplace(Explainer):
     ) -> Finding:
         """Search for few changes among the points that pass the filter."""
         target, most = request.target, request.max_changes
-        people = variants(self.schema_, x, fixed)
+        person = self.schema_.person(x, kept=fixed)
         robust = self._robust_rows(target)
-        starts = self._starts(people, target, fixed, typical, clock)
+        starts = self._starts(person, target, fixed, typical, clock)
         rows = starts.rows
         if typical is not None and not (starts.typical and len(rows)):
             near = self._nearest(x, request, fixed, clock) if near is None else near
@@ -563,27 +558,25 @@ class Proplace(Explainer):
             rows = near.encoded_counterfactual[None]
         elif starts.status != "found":
             return Finding(starts.status, starts.reason, encoded_original=x)
-        lower = np.min([person.lower for person in people], axis=0)
-        upper = np.max([person.upper for person in people], axis=0)
         features = enumerate(self.schema_.features)
         search = SparseSearch(
             self._problem(x, request),
             self.schema_,
-            self._values[target].within(self.schema_, lower, upper),
+            self._values[target].within(self.schema_, person.lower, person.upper),
             [number for number, each in features if number not in fixed and not each.immutable],
-            lambda rows: allowed(people, rows),
+            person.allowed,
             lambda rows: robust.test(rows, clock.search),
             typical,
             clock.search,
         )
         found = search.run(rows, most, nearest=request.prefer == "nearest")
-        proved = self.prover.first(found, people, target, until=clock.proof)
+        proved = self.prover.first(found, person, target, until=clock.proof)
         if proved is None:
             if clock.over:
                 return Finding("not_found", NO_TIME, encoded_original=x, timed_out=True)
             changes = f"at most {most} change{'s' * (most != 1)} was found; raise max_changes"
             return Finding("not_found", f"no robust point with {changes}", encoded_original=x)
-        pieces = (p for each in people for p in hull_pieces(self.schema_, each, rows))
+        pieces = hull_pieces(self.schema_, person, rows)
         return Finding(
             "feasible",
             "found by a search for few changes, which proves no bound",
@@ -599,7 +592,7 @@ class Proplace(Explainer):
 
     def _starts(
         self,
-        people: Sequence[Person],
+        person: Person,
         target: int,
         fixed: frozenset[int],
         typical: Typical | None,
@@ -607,16 +600,9 @@ class Proplace(Explainer):
     ) -> Neighbours:
         """Return the nearest robust rows from which changes are taken back."""
         robust = self._robust_rows(target)
-        if not self._restricted and not fixed and len(people) == 1:
-            return robust.nearest(people[0].x, _STARTS, typical)
-        found = [robust.admissible(each, _STARTS, clock.search, typical) for each in people]
-        good = [near for near in found if near.status == "found" and len(near.rows)]
-        usual = [near for near in good if near.typical]
-        if not good:
-            return found[0]
-        rows = np.vstack([near.rows for near in usual or good])
-        order = np.argsort(self.distance_.between(people[0].x, rows), kind="stable")[:_STARTS]
-        return Neighbours(rows[order], "found", typical=bool(usual))
+        if self._restricted or fixed:
+            return robust.admissible(person, _STARTS, clock.search, typical)
+        return robust.nearest(person.x, _STARTS, typical)
 
     def _changes(self, finding: Finding) -> int:
         """Return how many features a counterfactual changes."""
@@ -645,7 +631,7 @@ class Proplace(Explainer):
         own, near = attempt.candidates() if written is None else ([written.point], [])
         proved = self.prover.first(
             [*own, *near],
-            attempt.people,
+            attempt.person,
             target,
             evidence=outcome.evidence if written is None else written.evidence,
             until=clock.proof,
@@ -654,7 +640,7 @@ class Proplace(Explainer):
             is_answer = proved.candidate < len(own)
             failure = outcome.solver_failure or ("" if is_answer else _HAIR)
             return self._proved(attempt, proved, failure, few, written if is_answer else None)
-        proved = self.prover.nearest(attempt.fallback, attempt.people, target, clock.proof)
+        proved = self.prover.nearest(attempt.fallback, attempt.person, target, clock.proof)
         if proved is None:
             ruled = attempt.ruled or self._restricted
             return Finding(*attempt.why_none(clock, ruled=ruled))
@@ -698,13 +684,10 @@ class Proplace(Explainer):
             certificate=proved.proof,
         )
 
-    def _with_ranges(
-        self, finding: Finding, people: Sequence[Person], target: int, clock: Clock
-    ) -> Finding:
+    def _with_ranges(self, finding: Finding, person: Person, target: int, clock: Clock) -> Finding:
         """Return a finding with the ranges that are proved around its point."""
         point = finding.encoded_counterfactual
         assert point is not None  # noqa: S101  (it is found)
-        person = next(each for each in people if each.allowed(point)[0])
         found = guaranteed_ranges(self.prover, point, person, self.tolerance_, target, clock.proof)
         certificate = found.proof or finding.certificate
         return replace(finding, guaranteed_ranges=found.values, certificate=certificate)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from proplace.certification import Evidence, GuaranteeResult, InputBox, Proof
     from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
-    from proplace.region.neighbours import Mask
     from proplace.schema import Schema
     from proplace.schema.grid import Column
     from proplace.schema.person import Person
@@ -80,7 +79,7 @@ class Prover:
     def first(
         self,
         candidates: Iterable[Array],
-        people: Sequence[Person],
+        person: Person,
         target: int,
         *,
         evidence: Sequence[Evidence] = (),
@@ -88,12 +87,11 @@ class Prover:
     ) -> Proved | None:
         """The first of some points that, as it will be read, is legal for the person and robust.
 
-        ``people`` are the variants of the person (:func:`proplace.region.pieces.variants`),
-        ``evidence`` what a search has proved of one point already, for each set.
+        ``evidence`` is what a search has proved of one point already, for each set.
         """
         for number, row in enumerate(candidates):
-            point = self.schema.canonical(row, person=people[0].x)[0]
-            if not allowed(people, point[None])[0]:
+            point = self.schema.canonical(row, person=person.x)[0]
+            if not person.allowed(point)[0]:
                 continue
             if evidence and np.abs(evidence[0].point - point).max() <= _SAME:
                 proof = self._known(evidence, point, target, until)
@@ -121,12 +119,10 @@ class Prover:
             proofs.append(proof)
         return together(proofs)
 
-    def nearest(
-        self, rows: Array, people: Sequence[Person], target: int, until: float
-    ) -> Proved | None:
+    def nearest(self, rows: Array, person: Person, target: int, until: float) -> Proved | None:
         """Return the first robust one of some rows that the person may become."""
-        rows = self.schema.canonical(rows, person=people[0].x)
-        rows = rows[allowed(people, rows)]
+        rows = self.schema.canonical(rows, person=person.x)
+        rows = rows[person.allowed(rows)]
         found = prove(self.guarantee, rows, target, deadline=until)
         good = np.flatnonzero(found.robust)
         if not len(good):
@@ -140,12 +136,6 @@ def _proved(found: GuaranteeResult, point: Array, row: int, candidate: int) -> P
     proof = found.proof(row)
     assert proof is not None  # noqa: S101  (a robust row has one)
     return Proved(point, proof, float(found.lower[row]), candidate)
-
-
-def allowed(people: Sequence[Person], rows: Array) -> Mask:
-    """Which rows a person may become, in one variant or another."""
-    good: Mask = np.any([person.allowed(rows) for person in people], axis=0)
-    return good
 
 
 # -- guaranteed ranges -----------------------------------------------------------------------------

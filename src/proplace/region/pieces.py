@@ -148,31 +148,7 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
     profile = schema.profile_columns
     lower[profile] = upper[profile] = row[profile]
     rules = person.linear(row)
-    if vertices is None:
-        return ConvexPiece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
-    # A person outside of a range is a vertex outside of the bounds, which become constraints then.
-    beyond = (vertices < lower - TOLERANCE) | (vertices > upper + TOLERANCE)
-    columns = np.flatnonzero(beyond.any(axis=0))
-    return ConvexPiece(
-        vertices,
-        lower,
-        upper,
-        np.vstack([rules.A, np.eye(len(lower))[columns]]),
-        np.concatenate([rules.lower, lower[columns]]),
-        np.concatenate([rules.upper, upper[columns]]),
-    )
-
-
-def variants(schema: Schema, x: Array, kept: Collection[int] = ()) -> tuple[Person, ...]:
-    """The person as it is, and one variant for each set of out-of-range values that is left unchanged.
-
-    The other values must move into their ranges. The region is the union over all variants. All of
-    them keep the values of the features ``kept``, as if these were immutable.
-    """
-    person = schema.person(x, kept=kept)
-    free = [number for number in person.outside if number not in kept]
-    sets = [more for size in range(len(free) + 1) for more in itertools.combinations(free, size)]
-    return (person, *(schema.person(x, kept={*kept, *more}) for more in sets if more))
+    return ConvexPiece(vertices, lower, upper, rules.A, rules.lower, rules.upper)
 
 
 Options = list[list[tuple["npt.NDArray[np.int64]", "Array"]]]
@@ -232,20 +208,14 @@ def admissible(schema: Schema, x: Array, kept: Collection[int] = ()) -> list[Spa
     ``kept`` are numbers of features that stay as they are. The list is empty where nothing is allowed.
     """
     columns = [j for j, column in enumerate(schema.columns) if column.feature in kept]
-    found: list[Space] = []
-    for person in variants(schema, x):
-        for space in _spaces(schema, person, columns):
-            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-                return None
-            found.append(space)
-    return found
+    found = list(_spaces(schema.widened(x), schema.person(x), columns))
+    finite = all(np.isfinite(each.low).all() and np.isfinite(each.high).all() for each in found)
+    return found if finite else None
 
 
 def _spaces(schema: Schema, person: Person, kept: list[int]) -> Iterator[Space]:
-    """The spaces of one variant of a person."""
+    """The spaces of a person."""
     low, high = (end.copy() for end in person.reach)
-    if ((person.x[kept] < low[kept]) | (person.x[kept] > high[kept])).any():
-        return  # another variant keeps this value
     low[kept] = high[kept] = person.x[kept]
     options = [
         [

@@ -9,7 +9,6 @@ seem to lie on the wrong side of one.
 
 from __future__ import annotations
 
-import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from proplace.core.shifts import Shifts
 from proplace.explain.attempt import Attempt
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
 from proplace.explain.words import is_sparse
-from proplace.region.pieces import box_pieces, hull_pieces, variants
+from proplace.region.pieces import box_pieces, hull_pieces
 from proplace.search import search
 from proplace.search.problem import SearchProblem
 
@@ -238,20 +237,16 @@ def plain_nearest(e: Explanation) -> Array | None:
         return None
     assert e.encoded_original is not None  # noqa: S101  (there is an answer)
     schema, near = setting.schema, e.neighbours
-    people = variants(schema, e.encoded_original)
+    schema, person = schema.widened(e.encoded_original), schema.person(e.encoded_original)
     pieces: list[ConvexPiece] | tuple[ConvexPiece, ...] = ()
     hulls: tuple[ConvexPiece, ...] = ()
     if near is None or not len(near) or is_sparse(e):
         try:
-            boxes = (
-                box_pieces(schema, person, e.encoded_original, e.encoded_original)
-                for person in people
-            )
-            pieces = list(itertools.chain.from_iterable(boxes))
+            pieces = list(box_pieces(schema, person, e.encoded_original, e.encoded_original))
         except OptionError:  # too many combinations of categories
             pieces = ()
     if not pieces and near is not None:
-        hulls = tuple(piece for person in people for piece in hull_pieces(schema, person, near))
+        hulls = tuple(hull_pieces(schema, person, near))
         pieces = hulls
     near = near if hulls and near is not None else e.encoded_original[None][:0]
     net = setting.current.network
@@ -266,7 +261,7 @@ def plain_nearest(e: Explanation) -> Array | None:
     if found.point is None:
         return None
     written = Attempt(
-        problem, people, near, found, schema.grids(e.encoded_original), hulls
+        problem, person, near, found, schema.grids(e.encoded_original), hulls
     ).written(schema)
     near_by = found.point if written is None else written.point
     point: Array = schema.canonical(near_by, person=e.encoded_original)[0]

@@ -38,20 +38,6 @@ def restricted(schema: Schema, request: Request) -> Schema:
     return schema.with_features([_restricted(feature, request) for feature in schema.features])
 
 
-def readable(schema: Schema, request: Request) -> Schema:
-    """Return a schema that reads the people of a request: ranges are the wider ones of both."""
-    if not request.ranges:
-        return schema
-    return schema.with_features(
-        [
-            _widened(feature, request.ranges[feature.name])
-            if feature.name in request.ranges and isinstance(feature, Continuous)
-            else feature
-            for feature in schema.features
-        ]
-    )
-
-
 def check_names(schema: Schema, option: str, names: Iterable[str]) -> None:
     """Raise OptionError if a name is not one of a feature."""
     known = [feature.name for feature in schema.features]
@@ -76,14 +62,6 @@ def _restricted(feature: AnyFeature, request: Request) -> AnyFeature:
     if feature.name in request.immutable:
         return replace(feature, immutable=True)
     return feature
-
-
-def _widened(feature: Continuous, ends: Range) -> Continuous:
-    """Return a number whose range holds its own and another one."""
-    low, high = _inherited(feature, ends)
-    low = None if low is None or feature.lower is None else min(low, feature.lower)
-    high = None if high is None or feature.upper is None else max(high, feature.upper)
-    return _between(feature, low, high)
 
 
 def _directed(feature: AnyFeature, direction: Direction) -> AnyFeature:
@@ -145,9 +123,6 @@ def _inherited(feature: Continuous, ends: Range) -> Range:
 
 def _between(feature: Continuous, low: float | None, high: float | None) -> Continuous:
     """Return a number with other ends, encoded as before; its steps go on as they were."""
-    scaling = feature.scaling
-    if scaling != "none":
-        scaling = (feature.offset, feature.scale)
     if low is not None and high is not None:
         low, high = feature.on_steps(low, high)
         if not low < high:
@@ -157,7 +132,7 @@ def _between(feature: Continuous, low: float | None, high: float | None) -> Cont
                 name="ranges",
                 value=(low, high),
             )
-    return replace(feature, lower=low, upper=high, scaling=scaling)
+    return feature.with_ends(low, high)
 
 
 def _words(low: float | None, high: float | None) -> str:

@@ -6,13 +6,14 @@ A numeric feature has one encoded column :math:`e = (v - o) / s` with offset :ma
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
 
+from proplace.core.errors import SchemaError
 from proplace.core.text import listing, num, short
 from proplace.schema import fields
 from proplace.schema.cells import (
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 Direction = Literal["increasing", "decreasing"]
 Scaling = Literal["minmax", "none"] | tuple[float, float]
 
-OUTSIDE = 0.25
-"""How far outside of a range a person's own value may lie, as a share of the range; or one step."""
 
 FINEST = 1e12
 """Numbers of so many steps are still told apart after scaling."""
@@ -190,6 +189,23 @@ class Continuous(_Feature):
         first, last = self._lattice.continued(near + np.where(outside, inwards, 0.0)).tolist()
         return first, last
 
+    def with_ends(self, low: float | None, high: float | None) -> Continuous:
+        """Return the feature with other ends of its range, encoded as before."""
+        scaling: Scaling = "none" if self.scaling == "none" else (self.offset, self.scale)
+        return replace(self, lower=low, upper=high, scaling=scaling)
+
+    def widened(self, own: float) -> Continuous:
+        """Return the feature with a range that holds a person's own value; its steps go on."""
+        low, high = self.lower, self.upper
+        try:
+            if high is not None and own > high:
+                return self.with_ends(low, self.on_steps(own, own + (self.step or 0.0))[0])
+            if low is not None and own < low:
+                return self.with_ends(self.on_steps(own - (self.step or 0.0), own)[1], high)
+        except SchemaError:  # too far away for the steps
+            return replace(self, step=None).widened(own)
+        return self
+
     @property
     def _minmax(self) -> bool:
         bounded = self.lower is not None and self.upper is not None
@@ -234,7 +250,7 @@ class Continuous(_Feature):
         return self._scaled(v)[:, None], ok
 
     def read_people(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
-        """Encode a column of people: numbers that are a little outside of the range stay as they are."""
+        """Encode a column of people: numbers outside of the range stay as they are."""
         codes, ok = self.read(series)
         v = numbers(filled(series, self.missing))
         outside, v = self._beyond(v)
@@ -242,11 +258,9 @@ class Continuous(_Feature):
         return codes, ok | outside
 
     def legal_people(self, e: Array) -> Bools:
-        """Which codes a person may have: legal ones, and those a little outside of the range."""
-        outside, _ = self._beyond(e * self.scale + self.offset)
-        low, high = (self._scaled(end) for end in self._bounds)
-        inside: Bools = np.isfinite(e) & (e >= low) & (e <= high)
-        return inside | outside
+        """Test which codes a person may have: any finite number."""
+        found: Bools = np.isfinite(e)
+        return found
 
     def write_people(self, e: Array) -> Array:
         """Decode codes of people, outside of the range or beside the grid, to what they stand for."""
@@ -261,14 +275,10 @@ class Continuous(_Feature):
         return found
 
     def _beyond(self, v: Array) -> tuple[Bools, Array]:
-        """Which values lie a little outside of the range, and these without the noise of a grid."""
+        """Return which values lie outside of the range, and these without the noise of a grid."""
         low, high = self._bounds
-        reach = self._reach
-        if not np.isfinite(reach):  # of a range with one end a share means nothing
-            return np.zeros(len(v), dtype=np.bool_), v
         with np.errstate(invalid="ignore"):
-            below = (v < low - self._slack) & (v >= low - reach)
-            outside = below | ((v > high + self._slack) & (v <= high + reach))
+            outside = np.isfinite(v) & ((v < low - self._slack) | (v > high + self._slack))
             if self._lattice is not None:
                 v = np.where(outside, self._tidied(np.where(outside, v, low)), v)
         return outside, v
@@ -278,17 +288,6 @@ class Continuous(_Feature):
         lattice = cast("Lattice", self._lattice)
         legal = lattice.continued(v)
         return np.where(np.abs(v - legal) <= SNAP * lattice.step, legal, v)
-
-    def why_people(self, value: object) -> str:
-        """Say why a cell of a person cannot be read."""
-        why, (low, high) = self.why(value), self._bounds
-        near = self._reach
-        if not (is_number(value) and np.isfinite(near)):
-            return why
-        v = float(cast("float", value))
-        if low <= v <= high or not np.isfinite(v):
-            return why
-        return f"{why}; a person's own value may be {num(low - near)} to {num(high + near)}"
 
     def why(self, value: object) -> str:
         """Say why a cell cannot be read."""
@@ -374,12 +373,6 @@ class Continuous(_Feature):
     def _bounds(self) -> tuple[float, float]:
         low = -np.inf if self.lower is None else self.lower
         return low, (np.inf if self.upper is None else self.upper)
-
-    @property
-    def _reach(self) -> float:
-        """How far outside of the range a person's own value may lie."""
-        low, high = self._bounds
-        return max(OUTSIDE * (high - low), self.step or 0.0)
 
     @property
     def _slack(self) -> float:

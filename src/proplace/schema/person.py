@@ -139,11 +139,7 @@ class Person:
     x
         The person's encoded row.
     lower, upper
-        Bounds of each encoded column after range, immutability, direction and relative bounds. Where
-        the person's own value lies outside of the range and stays, it is both.
-    outside
-        Numbers of the features whose value lies outside of the range and may move inside, kept or
-        not; what cannot (immutable, or it would go the wrong way) is kept.
+        Bounds of each encoded column after range, immutability, direction and relative bounds.
 
     Examples
     --------
@@ -171,7 +167,6 @@ class Person:
         "_rules",
         "_slack",
         "lower",
-        "outside",
         "upper",
         "x",
     )
@@ -180,20 +175,9 @@ class Person:
         self.x: Array = _rows(x, schema.width)[0].copy()
         self._profile = schema.profile_columns
         self._range = schema.lower, schema.upper
-        limits = _limits(schema, self.x)
-        stays = _stays(schema, self.x, limits)
-        self.outside = tuple(number for number, forced in stays.items() if not forced)
-        own = {number for number, forced in stays.items() if forced or number in kept}
-        outside = [schema.spans[number].start for number in own]
-        # A value that stays keeps every direction and bound of its change.
-        limits = (
-            *(limit for limit in limits if limit.columns[0] not in outside),
-            *_own_values(schema, self.x, {*own, *kept}),
-        )
-        ranges = [limit for limit in schema.compiled.ranges if limit.columns[0] not in outside]
-        self._limits = (*limits, *ranges)
+        limits = (*_limits(schema, self.x), *_own_values(schema, self.x, kept))
+        self._limits = (*limits, *schema.compiled.ranges)
         self.lower, self.upper = schema.lower.copy(), schema.upper.copy()
-        self.lower[outside], self.upper[outside] = -np.inf, np.inf
         self._slack: Array = np.full(schema.width, TOLERANCE)
         adapted = np.isfinite(schema.lower) | np.isfinite(schema.upper)
         adapted[self._profile] = False
@@ -333,21 +317,10 @@ def _limits(schema: Schema, x: Array) -> tuple[_Limit, ...]:
     return tuple(found)
 
 
-def _stays(schema: Schema, x: Array, limits: Sequence[_Limit]) -> dict[int, bool]:
-    """Features whose value lies outside of the range: whether it cannot move inside."""
-    found = {}
-    for j in np.flatnonzero(schema.outside(x[None])[0]).tolist():
-        here = [limit for limit in limits if limit.columns[0] == j]
-        lower = max([schema.lower[j], *(limit.lower[0] for limit in here)])
-        upper = min([schema.upper[j], *(limit.upper[0] for limit in here)])
-        found[schema.columns[j].feature] = bool(lower > upper + TOLERANCE)
-    return found
-
-
 def _own_values(schema: Schema, x: Array, numbers: Collection[int]) -> list[_Limit]:
     """Limits that keep the person's values of some features."""
     found = []
-    for number in sorted(numbers):
+    for number in sorted(set(numbers)):
         feature, span = schema.features[number], schema.spans[number]
         j = np.arange(span.start, span.stop)
         how = "is immutable" if feature.immutable else "keeps its value"
@@ -356,15 +329,11 @@ def _own_values(schema: Schema, x: Array, numbers: Collection[int]) -> list[_Lim
 
 
 def _above(label: str, j: Integers, column: Column, bound: float) -> _Limit:
-    # Beyond the range nothing is legal but the person's own value.
-    beyond = bound > column.upper + TOLERANCE
-    lower = np.array([float(bound) if beyond else column.ceil(float(bound))])
-    return _Limit(label, j, lower, np.array([np.inf]), exact=False)
+    return _Limit(label, j, np.array([column.ceil(float(bound))]), np.array([np.inf]), exact=False)
 
 
 def _below(label: str, j: Integers, column: Column, bound: float) -> _Limit:
-    beyond = bound < column.lower - TOLERANCE
-    upper = np.array([float(bound) if beyond else column.floor(float(bound))])
+    upper = np.array([column.floor(float(bound))])
     return _Limit(label, j, np.array([-np.inf]), upper, exact=False)
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     Frame = pd.DataFrame | npt.ArrayLike
 
 T = TypeVar("T", bound=np.generic)
-MOST_OUTSIDE = 4
 """Numbers of one person that may lie outside of their ranges: each may stay or move inside."""
 
 _TOLD = 12  # missing columns that a message names
@@ -147,7 +146,7 @@ class Schema(fields.Checked):
         - other numbers: :class:`Continuous` with a readable step (:func:`readable_grid`): 1 for whole
           numbers, 0.1 or 0.01 with at most two decimals, else a round number near a hundredth of the
           range. Ranges are those of the table, rounded outwards to multiples of the step; people may
-          lie a little outside;
+          lie outside;
         - text and unordered categories: :class:`Binary` for two values, else
           :class:`Categorical`, sorted (or in the order of the pandas categories);
         - ordered pandas categories: :class:`Ordinal`.
@@ -221,11 +220,10 @@ class Schema(fields.Checked):
         return X, {i: self._bad_row(i, bad, cells) for i in rows.tolist()}
 
     def encode_people(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
-        """Encode people as :meth:`encode_valid` does, with numbers of their own outside of a range.
+        """Encode people as :meth:`encode_valid` does, with any finite numbers of their own.
 
-        A number may lie outside of its range by up to a quarter of it, or by one step, in at most
-        ``MOST_OUTSIDE`` features of a person: a model takes any number, and such a person is none the
-        less one to explain. What is returned as an answer keeps such a value or lies inside the range.
+        A model takes any number, so a person outside of a range can be explained. For them the range
+        is wider: :meth:`widened`.
         """
         X, bad, cells = self._read(frame, _own)
         X[bad >= 0] = np.nan
@@ -233,18 +231,26 @@ class Schema(fields.Checked):
         for i in np.flatnonzero(bad >= 0).tolist():
             feature, series = self.features[bad[i]], cells[bad[i]]
             value = series.iloc[i]
-            why = feature.why_people if isinstance(feature, Continuous) else feature.why
-            found[i] = BadRow(i, feature.name, why(value), series.index[i])
-        outside = self.outside(X) & (bad < 0)[:, None]
-        for i in np.flatnonzero(outside.sum(axis=1) > MOST_OUTSIDE).tolist():
-            names = [self.columns[j].name for j in np.flatnonzero(outside[i])]
-            text = f"{len(names)} numbers lie outside of their ranges ({listing(names)}); at most "
-            found[i] = BadRow(i, None, f"{text}{MOST_OUTSIDE} may", cells[0].index[i])
-            X[i] = np.nan
+            found[i] = BadRow(i, feature.name, feature.why(value), series.index[i])
         return X, found
 
+    def widened(self, person: npt.ArrayLike) -> Schema:
+        """Return the schema with ranges that hold the numbers of an encoded person."""
+        row = self._rows(person)[0]
+        outside = np.flatnonzero(self.outside(row[None])[0])
+        if not len(outside):
+            return self
+        features = list(self.features)
+        for j in outside.tolist():
+            number = self.columns[j].feature
+            feature = features[number]
+            assert isinstance(feature, Continuous)  # noqa: S101  (others have no outside)
+            own = float(feature.write_people(row[j : j + 1])[0])
+            features[number] = feature.widened(own)
+        return self.with_features(features)
+
     def outside(self, rows: Array) -> Bools:
-        """Which numbers of encoded people lie outside of their ranges."""
+        """Test which numbers of encoded people lie outside of their ranges."""
         return self._numbers & ((rows < self.lower) | (rows > self.upper))
 
     def problems(self, frame: Frame) -> dict[int, BadRow]:
@@ -272,8 +278,8 @@ class Schema(fields.Checked):
             A table with the same rows, such as the people before their change. Its index is kept,
             and so is every cell of it whose code did not change, to the last digit.
         people
-            Encoded people, one for each row: their numbers, outside of a range or beside a grid, stay
-            what they are where a row still has them.
+            Encoded people, one for each row: their numbers beside a grid stay what they are if a row
+            still has them, and numbers outside of a range stay what they are.
         """
         rows = self._rows(X)
         if like is not None and len(like) != len(rows):
@@ -282,7 +288,8 @@ class Schema(fields.Checked):
             )
         cells = None if like is None else self._by_name(like)
         before = rows if people is None else self._rows(people)
-        kept = (rows == before) & self._numbers & (people is not None)
+        kept = (rows == before) & self._numbers | self.outside(rows)
+        kept &= people is not None
         decoded: dict[str, Any] = {}
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
             values = feature.write(rows[:, span])
@@ -336,7 +343,6 @@ class Schema(fields.Checked):
         """Which encoded rows may be people: legal ones, and those that :meth:`encode_people` makes."""
         rows = self._rows(X, finite=False)
         legal = self._one_category(rows)
-        legal &= self.outside(rows).sum(axis=1) <= MOST_OUTSIDE
         for j, column in enumerate(self.columns):
             feature = self.features[column.feature]
             own = feature.legal_people if isinstance(feature, Continuous) else column.legal
@@ -353,11 +359,12 @@ class Schema(fields.Checked):
         return legal
 
     def person(self, x: npt.ArrayLike, *, kept: Collection[int] = ()) -> Person:
-        """One person, from an encoded row: what may change and which candidates are allowed.
+        """Return a person: what may change and which candidates are allowed.
 
-        ``kept`` are numbers of features that keep the person's value, inside of their range or not.
+        ``x`` is an encoded row, and a range that does not hold its number is widened to it. ``kept``
+        are numbers of features that keep the person's value.
         """
-        return Person(self, self._rows(x)[0], kept)
+        return Person(self.widened(x), self._rows(x)[0], kept)
 
     def with_features(self, features: Sequence[AnyFeature]) -> Schema:
         """Return a schema with other features and the same rules."""
