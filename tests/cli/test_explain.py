@@ -127,11 +127,10 @@ def test_the_proofs_for_one_person_are_written(loans, explainer, given, tmp_path
 
 def test_one_person_is_shown_to_people(loans, explainer):
     done = good("explain", *loans.options(), "--row", 3)
-    change = explainer.explain(loans.people.iloc[[3]])[0].changes
-    for name, row in change.iterrows():
-        line = next(line for line in done.stdout.splitlines() if name in line)
-        assert str(row["from"]) in line
-        assert str(row["to"]) in line
+    for claim in explainer.explain(loans.people.iloc[[3]])[0].claims:
+        line = next(line for line in done.stdout.splitlines() if claim.name in line)
+        assert claim.was in line
+        assert claim.goal in line
     assert "\x1b" not in done.stdout  # no colours into a pipe
 
 

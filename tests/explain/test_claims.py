@@ -38,26 +38,26 @@ def claim(feature, before, after, ends):
     [
         (INCOME, 48_000, 52_000, (52_000, 200_000), "at least 52,000 dollars"),
         (INCOME, 48_000, 52_000, (51_500, 200_000), "at least 51,500 dollars"),
-        (INCOME, 58_000, 52_000, (0, 52_000), "no more than 52,000 dollars"),
-        (INCOME, 48_000, 52_000, (51_500, 52_500), "52,000 dollars (give or take 500)"),
+        (INCOME, 58_000, 52_000, (0, 52_000), "at most 52,000 dollars"),
+        (INCOME, 48_000, 52_000, (51_500, 52_500), "52,000 dollars, give or take 500"),
         (INCOME, 48_000, 52_000, (51_500, 55_000), "from 51,500 to 55,000 dollars"),
-        (INCOME, 48_000, 52_000, (51_500.5, 52_499.5), "52,000 dollars (give or take 499)"),
-        (DEBT, 38, 31, (0, 31), "no more than 31% of income"),
-        (DEBT, 38, 31, (29, 33), "31% of income (give or take 2 percentage points)"),
-        (PRICE, 5, 10, (9.5, 10.5), "$10.0 (give or take $0.5)"),
+        (INCOME, 48_000, 52_000, (51_500.5, 52_499.5), "52,000 dollars, give or take 499"),
+        (DEBT, 38, 31, (0, 31), "at most 31% of income"),
+        (DEBT, 38, 31, (29, 33), "31% of income, give or take 2 percentage points"),
+        (PRICE, 5, 10, (9.5, 10.5), "$10, give or take $0.5"),
         (SHARE, 0.1, 0.5, (0.25, 1.0), "at least 0.25"),
         (SHARE, 0.1, 0.5, (1 / 3, 1.0), "at least 0.333334"),  # not a digit too low
-        (SHARE, 0.9, 0.5, (0.0, 2 / 3), "no more than 0.666666"),
+        (SHARE, 0.9, 0.5, (0.0, 2 / 3), "at most 0.666666"),
         (FREE, 3.0, 7.0, (7.0, math.inf), "at least 7 units"),
-        (FREE, 9.0, 7.0, (-math.inf, 7.0), "no more than 7 units"),
-        (FREE, 3.0, 7.0, (6.9, 7.1), "7 units (give or take 0.1)"),
+        (FREE, 9.0, 7.0, (-math.inf, 7.0), "at most 7 units"),
+        (FREE, 3.0, 7.0, (6.9, 7.1), "7 units, give or take 0.1"),
         (ROOMS, 2, 4, (4, 6), "at least 4"),
         # The end of the range on the other side of the change makes no one-sided goal.
-        (DEBT, -10, 2, (0, 4), "2% of income (give or take 2 percentage points)"),
-        (DEBT, 110, 98, (95, 100), "98% of income (give or take 2 percentage points)"),
+        (DEBT, -10, 2, (0, 4), "2% of income, give or take 2 percentage points"),
+        (DEBT, 110, 98, (95, 100), "98% of income, give or take 2 percentage points"),
         # All of the range, or the person's own value, would do: said in the direction of the answer.
         (INCOME, 48_000, 52_000, (0, 200_000), "at least 52,000 dollars"),
-        (INCOME, 58_000, 52_000, (0, 200_000), "no more than 52,000 dollars"),
+        (INCOME, 58_000, 52_000, (0, 200_000), "at most 52,000 dollars"),
         (INCOME, 51_800, 52_000, (51_500, 200_000), "at least 52,000 dollars"),
     ],
 )
@@ -97,7 +97,7 @@ def said(words, feature):
     most = math.inf if feature.upper is None else Fraction(feature.upper)
     if words.startswith("at least"):
         return numbers(words)[0], most
-    if words.startswith("no more than"):
+    if words.startswith("at most"):
         return least, numbers(words)[0]
     first, second = numbers(words)
     return (first, second) if words.startswith("from") else (first - second, first + second)
@@ -124,7 +124,7 @@ def test_words_never_say_more_than_was_proved(feature, places, reach):
         for first, last in (said(found.goal, feature), tuple(numbers(found.interval))):
             # An end is the decimal that is written for it, which reads back as the same float.
             assert Fraction(repr(low)) <= first <= last <= Fraction(repr(high)), (found, low, high)
-        assert found.to_end == found.goal.startswith(("at least", "no more"))
+        assert found.to_end == found.goal.startswith(("at least", "at most"))
 
 
 def test_room_of_what_stays():
@@ -152,16 +152,16 @@ def explanation(delta=0.02, **more):
 
 def test_a_sentence_with_proved_words_reads_aloud():
     assert explanation().describe(LOAN).sentence == (
-        "The loan would have been approved if income were at least 52,000 dollars instead of 48,000 "
-        "and debt 31% of income (give or take 2 percentage points) instead of 38%; this is proved for "
-        "every network whose weights and biases each differ by at most 0.02 from the model in use, "
-        "and for all of these values at once up to the ends of their ranges."
+        "The loan would have been approved with income of at least 52,000 dollars (today: 48,000) and "
+        "debt of 31% of income, give or take 2 percentage points (today: 38%). This is proved for all "
+        "these values together within the declared ranges and for every model whose weights and "
+        "biases each differ from the current model by at most 0.02."
     )
     closed = replace(explanation(), guaranteed_ranges={"debt": (29, 33)}).describe(LOAN)
-    assert closed.sentence.endswith("from the model in use, and for all of these values at once.")
+    assert "This is proved for all these values together and for every model" in closed.sentence
     assert [c.goal for c in closed.claims] == [
         "52,000 dollars",
-        "31% of income (give or take 2 percentage points)",
+        "31% of income, give or take 2 percentage points",
     ]
     assert [c.after for c in closed.claims] == [52_000, 31]
 
@@ -174,12 +174,12 @@ def test_intervals_of_an_answer_without_a_proof_are_not_told(change):
     words = replace(explanation(), **change).describe(LOAN)
     assert "at least" not in words.sentence
     assert "give or take" not in words.sentence
-    assert "at once" not in words.sentence
+    assert "together" not in words.sentence
     assert not any(c.interval for c in words.claims)
 
 
 def test_intervals_for_the_model_in_use_alone_promise_nothing_of_others():
     words = explanation(delta=0.0).describe(LOAN)
     assert "at least 52,000 dollars" in words.sentence
-    assert "the model in use only" in words.sentence
-    assert "at once" not in words.sentence
+    assert "for the current model only" in words.sentence
+    assert "together" not in words.sentence

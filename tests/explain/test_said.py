@@ -112,9 +112,9 @@ def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delt
     assert explainer.net_.folded == norm
     refused = frame[explainer.model_.predict(frame) == 0][:3]
     said = (
-        "whose weights and biases each differ by at most 0.001 from the model in use"
+        "whose weights and biases each differ from the current model by at most 0.001"
         if delta == 0.001
-        else "from the model in use by at most what is set for their layer"
+        else "each differ from the current model by at most what is set for their layer"
     )
     result = explainer.explain(refused)
     assert all(said in e.describe().sentence for e in result)

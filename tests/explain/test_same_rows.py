@@ -197,12 +197,12 @@ def test_reasons_and_sentences_name_the_class(folder, tmp_path):
     explainer.fit(pd.read_csv(folder / "train.csv"))
     rich = BASE | {"income": 85.0, "debt": 0.1}
     answer, already = explainer.explain([BASE, rich], "yes")
-    assert str(answer.describe()).startswith("The outcome would have been yes if ")
+    assert str(answer.describe()).startswith("The outcome would have been yes with income of ")
     assert (answer.target, answer.label) == (1, "yes")
     assert already.reason.startswith("the network gives class 'yes' already")
     assert str(already.describe()).startswith("The outcome would be yes without any change")
     words = str(answer.describe(pp.Wording("the loan", {"yes": "approved"})))
-    assert words.startswith("The loan would have been approved if ")
+    assert words.startswith("The loan would have been approved with ")
     none = pp.Proplace(folder / "m.onnx", 0.5, k=5, schema=schema)
     (e,) = none.fit(pd.read_csv(folder / "train.csv")).explain([BASE], "yes")
     assert "training rows is robust for class 'yes'" in e.reason
@@ -211,4 +211,4 @@ def test_reasons_and_sentences_name_the_class(folder, tmp_path):
     assert "rows get class 'yes' from every network" in done.stdout
     person = [f"{name}={value}" for name, value in BASE.items()]
     done = run("explain", *common, "--train", folder / "train.csv", "--k", 5, *person)
-    assert "every network within delta reaches class 'yes'" in " ".join(done.stdout.split())
+    assert "every model within delta reaches class 'yes'" in " ".join(done.stdout.split())

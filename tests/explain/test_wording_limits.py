@@ -62,7 +62,7 @@ def test_person_below_the_range_is_told_to_rise():
     (claim,) = e.claims
     assert claim.direction == "up"
     assert claim.low > 20
-    sentence = str(e.describe()).split(" instead of ")[0]
+    sentence = str(e.describe()).split(" (today: ")[0]
     for text in (sentence, *e.describe().table()["to"]):
         assert "at most" not in text
         assert "no more than" not in text

@@ -48,20 +48,20 @@ def test_two_changes_in_original_units():
         str(words)
         == words.sentence
         == (
-            "The loan would have been approved if obligations were 31% of income instead of 38% and the "
-            "down payment 12,000 dollars instead of 0; this is proved for every network whose "
-            "weights and biases each differ by at most 0.02 from the model in use."
+            "The loan would have been approved with obligations of 31% of income (today: 38%) and the "
+            "down payment of 12,000 dollars (today: 0). This is proved for every model whose "
+            "weights and biases each differ from the current model by at most 0.02."
         )
     )
 
 
 def test_every_kind_of_feature():
-    assert "if “has a cosigner” were yes instead of no;" in str(explanation(cosigner=1).describe())
+    assert "with yes for “has a cosigner” (today: no)." in str(explanation(cosigner=1).describe())
     words = explanation(debt=1, down=500, grade="A", job="clerk", cosigner=1).describe(LOAN)
     assert (
-        "if obligations were 1% of income instead of 38%, the down payment 500 dollars instead of 0, "
-        "credit grade “A” instead of “C”, job “clerk” instead of “cook” and “has a cosigner” yes "
-        "instead of no;"
+        "with obligations of 1% of income (today: 38%), the down payment of 500 dollars (today: 0), "
+        "credit grade “A” (today: “C”), job “clerk” (today: “cook”) and yes for “has a cosigner” "
+        "(today: no)."
     ) in words.sentence
     assert words.table().to_dict("index") == {
         "obligations": {
@@ -103,9 +103,9 @@ def many(count):
 def test_many_changes_are_counted_and_listed():
     words = many(12).describe(LOAN)
     assert words.sentence == (
-        "The loan would have been approved with 12 changes together; the largest are n11 12 instead of "
-        "0, n10 11 instead of 0 and n9 10 instead of 0; this is proved for every network whose weights "
-        "and biases each differ by at most 0.02 from the model in use."
+        "The loan would have been approved with 12 changes together; the largest are n11 of 12 "
+        "(today: 0), n10 of 11 (today: 0) and n9 of 10 (today: 0). This is proved for every model "
+        "whose weights and biases each differ from the current model by at most 0.02."
     )
     listed = str(words).splitlines()
     assert listed[0] == words.sentence
@@ -113,7 +113,7 @@ def test_many_changes_are_counted_and_listed():
     assert len(words.claims) == len(words.table()) == 12  # in the order of the table
     assert [c.name for c in words.claims] == [f"n{i}" for i in range(12)]
     assert str(many(5).describe(LOAN)) == many(5).describe(LOAN).sentence
-    assert "if n0 were 1 instead of 0, n1 2 instead of 0" in many(5).describe(LOAN).sentence
+    assert "with n0 of 1 (today: 0), n1 of 2 (today: 0)" in many(5).describe(LOAN).sentence
     assert (
         "would also have been approved with 12 changes"
         in replace(many(12), rank=1).describe(LOAN).sentence
@@ -123,11 +123,11 @@ def test_many_changes_are_counted_and_listed():
 @pytest.mark.parametrize(
     ("wording", "start"),
     [
-        (None, "The outcome would have been class 1 if"),
-        (pp.Wording("the loan"), "The loan would have been class 1 if"),
-        (pp.Wording("loans", {1: "granted"}), "Loans would have been granted if"),
-        (pp.Wording("the loan", {0: "refused"}), "The loan would have been class 1 if"),
-        (pp.Wording("ärger", ["", "no"]), "Ärger would have been no if"),
+        (None, "The outcome would have been class 1 with"),
+        (pp.Wording("the loan"), "The loan would have been class 1 with"),
+        (pp.Wording("loans", {1: "granted"}), "Loans would have been granted with"),
+        (pp.Wording("the loan", {0: "refused"}), "The loan would have been class 1 with"),
+        (pp.Wording("ärger", ["", "no"]), "Ärger would have been no with"),
     ],
 )
 def test_names_can_be_set(wording, start):
@@ -186,16 +186,16 @@ def test_no_promise_without_a_proof():
         replace(explanation(debt=3), margin=-0.1),
         replace(explanation(debt=3), status="valid"),
     ):
-        assert "every network" not in str(e.describe(LOAN))
-        assert "it is not shown that this lasts" in str(e.describe(LOAN))
+        assert "every model" not in str(e.describe(LOAN))
+        assert "It is not proved that this lasts" in str(e.describe(LOAN))
     today = str(explanation(delta=0.0, debt=3).describe(LOAN))
-    assert "every network" not in today
-    assert "the model in use only" in today
+    assert "every model" not in today
+    assert "for the current model only" in today
 
 
 def test_without_a_setting_names_are_those_of_the_columns():
     words = replace(explanation(debt=31, job="clerk"), setting=None).describe(LOAN)
-    assert "if debt were 31 instead of 38 and job “clerk” instead of “cook”;" in words.sentence
+    assert "with debt of 31 (today: 38) and job “clerk” (today: “cook”)." in words.sentence
 
 
 def test_radii_per_layer():
@@ -203,7 +203,7 @@ def test_radii_per_layer():
     uneven = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.2, 0.2)], layers))
     assert "by at most what is set for their layer." in str(uneven.describe(LOAN))
     even = replace(explanation(debt=3), setting=setting(0.1, layers))  # no bias in the first layer
-    assert "by at most 0.1 from the model in use." in str(even.describe(LOAN))
+    assert "from the current model by at most 0.1." in str(even.describe(LOAN))
     frozen = replace(explanation(debt=3), setting=setting([(0.1, 0.0), (0.1, 0.0)], layers))
     assert "by at most what is set for their layer." in str(
         frozen.describe(LOAN)
@@ -213,21 +213,26 @@ def test_radii_per_layer():
 def test_a_search_that_ended_early_says_how_near():
     early = replace(explanation(debt=3), status="feasible", distance=0.2, bound=0.15)
     assert str(early.describe()).endswith(
-        "but none in the searched region is more than 25% nearer."
+        "but in the searched region none is more than 25% nearer."
     )
     nearly = replace(early, bound=0.1999)
     assert str(nearly.describe()).endswith(
-        "but none in the searched region is more than 1% nearer."
+        "but in the searched region none is more than 1% nearer."
     )
     unknown = replace(early, bound=0.0)
     assert str(unknown.describe()).endswith(
-        "by at most 0.02 from the model in use. A nearer answer may exist."
+        "from the current model by at most 0.02. A nearer counterfactual may exist."
     )
 
 
 def test_a_sparse_answer_says_that_fewer_changes_may_be_possible():
-    sparse = replace(explanation(debt=3), status="feasible", distance=0.2, bound=np.nan)
-    assert str(sparse.describe()).endswith(" Fewer changes may be possible.")
+    known = {"status": "feasible", "distance": 0.2, "bound": np.nan}
+    sparse = str(replace(explanation(debt=3, down=500), **known).describe())
+    assert "with 2 changes: obligations" in sparse
+    assert sparse.endswith(" Fewer changes may be possible.")
+    one = str(replace(explanation(debt=3), **known).describe())
+    assert "with one change: obligations" in one
+    assert "Fewer" not in one
 
 
 @pytest.mark.parametrize(
@@ -274,28 +279,28 @@ def test_no_answer_says_why(status, sentence):
 def test_people_who_need_no_change():
     e = replace(explanation(), status="already_valid")
     assert e.describe(LOAN).sentence == (
-        "The loan would be approved without any change; this is proved for every network whose "
-        "weights and biases each differ by at most 0.02 from the model in use."
+        "The loan would be approved without any change. This is proved for every model whose "
+        "weights and biases each differ from the current model by at most 0.02."
     )
-    assert "not shown that this lasts" in replace(e, margin=-1.0).describe(LOAN).sentence
+    assert "not proved that this lasts" in replace(e, margin=-1.0).describe(LOAN).sentence
 
 
 def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
     net = pp.Network([([[1.0, 1.0]], [-1.0])])
     proofs = pp.certify(net, [[0.9, 0.9], [0.5, 0.51]], 0.05, certificates=True).certificates
     e = replace(explanation(debt=3), certificate=proofs[0])
-    assert "this is proved for every network" in str(e.describe(LOAN))
-    assert "it is not shown" in str(replace(e, certificate=proofs[1]).describe(LOAN))
+    assert "This is proved for every model" in str(e.describe(LOAN))
+    assert "It is not proved" in str(replace(e, certificate=proofs[1]).describe(LOAN))
 
 
 @pytest.mark.parametrize(
     ("classes", "said"),
     [
-        (("refused", "approved"), "The outcome would have been approved if"),
-        ((3, 7), "The outcome would have been class 7 if"),
-        ((False, True), "The outcome would have been class True if"),
-        (("no", " "), "The outcome would have been class   if"),
-        ((), "The outcome would have been class 1 if"),
+        (("refused", "approved"), "The outcome would have been approved with"),
+        ((3, 7), "The outcome would have been class 7 with"),
+        ((False, True), "The outcome would have been class True with"),
+        (("no", " "), "The outcome would have been class   with"),
+        ((), "The outcome would have been class 1 with"),
     ],
 )
 def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
@@ -304,4 +309,4 @@ def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
     assert str(e.describe()).startswith(said)
     named = {classes[1] if classes else 1: "approved"}
     said = str(e.describe(pp.Wording("the loan", named)))
-    assert said.startswith("The loan would have been approved if")
+    assert said.startswith("The loan would have been approved with")

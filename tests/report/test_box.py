@@ -59,13 +59,13 @@ def about(e, shifts, **changes):
 def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
     said = result[0].describe(LOAN).sentence
     assert (
-        "; this is proved for every network of the set “learned from 59 retrainings” (an interval for "
+        " every model of the set “learned from 59 retrainings” (an interval for "
         "each of the weights and biases)" in said
     )
     assert "differ" not in said
     nameless = pp.Shifts(box.low, box.high)
     said = about(result[0], nameless).describe(LOAN).sentence
-    assert f"every network of the set with the SHA-256 {box.digest[:12]}… (an interval" in said
+    assert f"every model of the set with the SHA-256 {box.digest[:12]}… (an interval" in said
     folds = [Fold.none(x.W, x.b).scaled(2.0 * np.ones(len(x.W))) for x in lender.net.layers]
     folded = pp.Network([(x.W, x.b) for x in lender.net.layers], folds=folds)
     said = within(with_current(result[0].setting, network=folded))
@@ -73,9 +73,9 @@ def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
 
 
 def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, box):
-    outside = "the model in use lies outside of this set, and "
+    outside = "The current model lies outside this set and "
     assert not box.contains(lender.net)
-    assert f"{outside}accepts it as well." in result[0].describe().sentence
+    assert f"{outside}accepts it, too." in result[0].describe().sentence
     wide = pp.Shifts.bounding([lender.net, *history])
     assert "outside" not in about(result[0], wide).describe().sentence
     assert "outside" not in about(result[0], pp.Shifts.of(lender.net, DELTA)).describe().sentence
@@ -89,10 +89,10 @@ def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, bo
 def test_one_network_alone_is_no_promise_about_others(result, lender, history):
     one = about(result[0], pp.Shifts.bounding([lender.net]))
     assert not proved(one)
-    assert "shown for the model in use only" in one.describe().sentence
+    assert "shown for the current model only" in one.describe().sentence
     other = about(result[0], pp.Shifts.bounding([history[0]]))
-    assert proved(other)  # every network of the set: another than the one in use
-    assert "outside of this set" in other.describe().sentence
+    assert proved(other)  # every model of the set: another than the one in use
+    assert "outside this set" in other.describe().sentence
 
 
 def test_what_a_set_says_of_itself_is_shown_as_it_is_and_not_for_ever(result, box):
@@ -120,9 +120,9 @@ def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
     promised, statement, *_ = (fact.value for fact in found)
     assert statement == said
     assert said not in promised
-    assert "every network of the set “learned from 59 retrainings”" in promised
+    assert "every model of the set “learned from 59 retrainings”" in promised
     assert "of the same architecture" not in promised
-    assert "The model in use lies outside of this set; it accepts each of these" in promised
+    assert "The current model lies outside of this set; it accepts each of these" in promised
     assert "lies outside of this set, if only with one weight or bias" in found[-1].value
     without = claims.promises(result, terms, plain, (), "  ")
     assert [fact.name for fact in without] == ["Promised", "Original model", "Not promised"]
@@ -139,7 +139,7 @@ def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):
 
 def test_figures_and_the_record_name_the_set(result, box):
     figures = facts(claims.figures(result, [None, None], Terms.of(result, LOAN), ()))
-    assert figures["answers proved for every network of the set"] == "2 of 2"
+    assert figures["answers proved for every model of the set"] == "2 of 2"
     assert figures["weights and biases that have room to change"] == "153 of 153"
     assert facts(claims.line(result))["set of networks"] == (
         f"learned from 59 retrainings (SHA-256 {box.digest[:12]}…)"
@@ -148,7 +148,7 @@ def test_figures_and_the_record_name_the_set(result, box):
     assert record["Set of networks (shifts), SHA-256"] == box.digest
     assert record["Where the set comes from"] == ABOUT
     assert record["Weights and biases that have room to change in it"] == "153 of 153"
-    assert record["The model in use"] == "lies outside of the set"
+    assert record["The current model"] == "lies outside of the set"
     assert "Delta" not in record
 
 
@@ -185,7 +185,7 @@ def test_words_are_those_of_a_set(result, lender):
     assert "the set, the box" not in plain
     assert (
         plain["robust, proved"]
-        == "Every network within delta says approved, not only the one in use."
+        == "Every model within delta says approved, not only the current one."
     )
 
 
@@ -212,10 +212,10 @@ def test_the_curve_is_drawn_against_the_size_of_the_box(result):
         assert ours[n, 0] == pytest.approx(lower[0])
     picture = margins_view(ours, plain, e, terms)
     assert "against the size of the box" in picture.alt
-    assert "model in use" not in picture.caption
+    assert "current model" not in picture.caption
     assert "over all networks of the box at that size" in picture.caption
     map_ = region_view(e, None, terms)
-    assert "what every network of the set calls approved" in map_.caption
+    assert "what every model of the set calls approved" in map_.caption
 
 
 def test_captions_of_a_box_never_say_more_than_the_curve(result):

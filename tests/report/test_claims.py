@@ -24,7 +24,7 @@ from support.pages import Page
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
-WITHIN = "whose weights and biases each differ by at most 0.01 from the model in use"
+WITHIN = "whose weights and biases each differ from the current model by at most 0.01"
 
 
 def text_of(path):
@@ -69,10 +69,10 @@ def test_the_head_says_what_was_proved(some, lender):
     count = len(some)
     said = claims.lead(some, LOAN)
     assert said.endswith(
-        f"For each of the {count} answers it is proved: every network {WITHIN} decides “approved”."
+        f"For each of the {count} answers it is proved: every model {WITHIN} decides “approved”."
     )
     one = claims.lead(some[:1], LOAN)
-    assert f"1 applicant. For the answer it is proved: every network {WITHIN}" in one
+    assert f"1 applicant. For the answer it is proved: every model {WITHIN}" in one
     layers = [(DELTA, DELTA), (DELTA, 0.0), (0.0, 0.0)]
     frozen = pp.Proplace(lender.net, layers, schema=SCHEMA).fit(lender.frame)
     people = lender.frame.loc[[some[0].index]]
@@ -83,11 +83,11 @@ def test_answers_that_are_not_proved_are_not_counted_as_such(some):
     weak = replace(some[0], status="valid", certificate=None)
     mixed = pp.Explanations([weak, some[1], some[1]])
     said = claims.lead(mixed, LOAN)
-    assert "For 2 of 3 answers it is proved: every network" in said
-    assert said.endswith("Of the others this is known for the model in use alone.")
+    assert "For 2 of 3 answers it is proved: every model" in said
+    assert said.endswith("Of the others this is known for the current model alone.")
     figures = claims.figures(mixed, [None] * 3, Terms.of(mixed, LOAN), [])
     values = {fact.name: fact.value for fact in figures}
-    assert values["answers proved for every network within delta"] == "2 of 3"
+    assert values["answers proved for every model within delta"] == "2 of 3"
     assert Terms.of(mixed, LOAN).answers == "answers"  # not "robust answers"
     assert Terms.of(some, LOAN).answers == "robust answers"
 
@@ -100,7 +100,7 @@ def test_without_a_delta_nothing_is_promised_beyond_the_model(lender, method, tm
     result = method(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
     assert "not proved that they last" in claims.lead(result, LOAN)
     text = text_of(result.report(tmp_path / "a.html", LOAN))
-    assert "Promised. The model in use says approved to each answer; nothing beyond" in text
+    assert "Promised. The current model says approved to each answer; nothing beyond" in text
     assert "it is proved" not in text
     assert "robust answer" not in text
     assert "a model that has changed in any way" in text
@@ -234,7 +234,7 @@ def test_captions_never_say_more_than_the_curves_show(lender):
     assert _lasts(falling, some) == "up to a change of at least 0.016"  # 11/12 of it: 0.01604
     assert _lasts(falling, layered) == "up to a change of at least 0.91 times delta"
     assert "not proved under a change of 0.00145" in _lasts(falling - 0.99, some)
-    assert _lasts(falling - 2.0, some) == "not even in the model in use"
+    assert _lasts(falling - 2.0, some) == "not even in the current model"
 
 
 def test_words_that_are_not_used_are_not_explained(lender, some):

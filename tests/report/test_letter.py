@@ -59,10 +59,10 @@ def test_an_answer(one):
         assert f"Reference {e.certificate.digest[:12]} " in page.text
         assert e.certificate.digest in page.text
         assert (
-            "whose weights and biases each differ by at most 0.01 from the model in use"
+            "whose weights and biases each differ from the current model by at most 0.01"
             in page.text
         )
-        assert "“approved”. This is proved for every network" in page.text
+        assert "“approved”. This is proved for " in page.text
         assert "Nothing is promised" not in page.text
         assert "It is decided by 31 December 2026." in page.text
         assert "Not promised: that the applicant can make these changes" in page.text
@@ -123,8 +123,8 @@ def test_a_way_that_is_not_proved_says_so_beside_one_that_is(one):
     e = one[0]
     both = pp.Explanations([e, replace(e, rank=1, status="valid", certificate=None)])
     page = letter(both, e.index)
-    assert "First way: This is proved for every network" in page.text
-    assert "Second way: It is not shown that this lasts when the model is retrained." in page.text
+    assert "First way: This is proved for " in page.text
+    assert "Second way: It is not proved that this lasts when the model is retrained." in page.text
     assert page.cells[-1][-1] == "none: not proved"
 
 
@@ -140,7 +140,7 @@ def test_people_who_need_no_change(lender):
     assert page.cells == []
     page = letter(alone(sure, margin=-1.0, certificate=None), sure.index)
     assert not PROVED.search(page.text)
-    assert "Nothing is promised by this letter. It is not shown that this lasts" in page.text
+    assert "Nothing is promised by this letter. It is not proved that this lasts" in page.text
     assert "Reference" not in page.text
 
 
@@ -203,7 +203,7 @@ def test_no_promise_without_a_proof(one, change):
     change = {k: v(one[0]) if callable(v) else v for k, v in change.items()}
     page = letter(alone(one[0], **change), one[0].index)
     assert not PROVED.search(page.text)
-    assert "Nothing is promised by this letter. It is not shown that this lasts" in page.text
+    assert "Nothing is promised by this letter. It is not proved that this lasts" in page.text
     assert "that a retrained model says the same" in page.text
     assert "It holds if all of this is so" not in page.text
     assert "How to check" not in page.text
@@ -217,7 +217,7 @@ def test_one_network_alone_is_no_promise_about_others(lender, one):
     )
     page = letter(result, one[0].index)
     assert (
-        "Nothing is promised by this letter. This is shown for the model in use only" in page.text
+        "Nothing is promised by this letter. This is shown for the current model only" in page.text
     )
     assert not PROVED.search(page.text)
 
@@ -229,9 +229,9 @@ def test_a_model_outside_of_its_set_that_says_no_is_named(one):
         [(w, b - (n == 2) * 50.0) for n, (w, b) in enumerate(pairs_of(e.setting.current.network))]
     )
     page = letter(alone(e, setting=with_current(e.setting, network=moved, shifts=shifts)), e.index)
-    assert "though not by the model in use" in page.text
-    assert "the model in use lies outside of this set, and does not accept it" in page.text
-    assert "though not by the model in use" not in letter(one, e.index).text
+    assert "though not by the current model" in page.text
+    assert "The current model lies outside this set and does not accept it" in page.text
+    assert "though not by the current model" not in letter(one, e.index).text
 
 
 def test_a_certificate_that_was_not_kept_is_missed(one):
@@ -253,7 +253,10 @@ def test_proved_intervals():
     assert page.cells[1] == ["income", "20,000 units", f"at least {value:,} units", ""]
     assert f"to any within income {value:,} to 200,000 units." in page.text
     assert "debt 50 units (or anything from 49 to 50 units); age 40 units." in page.text
-    assert "and for all of these values at once up to the ends of their ranges." in page.text
+    assert (
+        "This is proved for all such values within the declared range and for every model"
+        in page.text
+    )
     unproved = letter(alone(e, guaranteed_ranges=holds, margin=np.nan), 0)
     assert "at least" not in unproved.text
     assert "any within" not in unproved.text

@@ -216,7 +216,7 @@ def test_without_the_optional_parts(lender, tmp_path):
     assert "certificate" not in page.text.replace("Words such as delta, margin and certificate", "")
     assert "All answers" not in page.text
     assert len(page.all("img")) == 2 - bool(no_region(alone))
-    assert "would have been class 1 if" in page.text
+    assert "would have been class 1 with" in page.text
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -281,7 +281,7 @@ def test_plain_arrays_have_a_report_too(tmp_path):
     result = pp.Proplace(net, 0.005).fit(X).explain(X[net.predict(X) == 0][:2], target=2)
     assert all(e.found for e in result)
     page = Page(result.report(tmp_path / "a.html"))
-    assert "would have been class 2 if" in page.text
+    assert "would have been class 2 with" in page.text
     assert "Person 0" in page.text
 
 
@@ -289,8 +289,8 @@ def test_answers_of_another_method_have_a_report(lender, tmp_path):
     people = lender.frame.loc[[lender.result[0].index]]
     plain = pp.baselines.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
     page = Page(plain.report(tmp_path / "a.html", LOAN, retrained=lender.retrained))
-    assert "not shown that this lasts" in page.text
-    assert "proved for every network whose" not in page.text
+    assert "not proved that this lasts" in page.text
+    assert "proved for every model whose" not in page.text
     assert "robust answer" not in page.text
     with raises(OptionError, name="result", match="delta"):
         plain.plot()

@@ -439,7 +439,8 @@ def test_changes_are_drawn_with_the_largest_first():
     e = many_features(7)
     axes = e.plot(LOAN).axes[-1]
     values = [text.get_text() for text in axes.texts if "→" in text.get_text()]
-    moved = [float(new.split()[0]) - float(old) for old, new in (v.split(" → ") for v in values)]
+    pairs = [v.replace("…", "").split(" → ") for v in values]
+    moved = [float(new.split()[0]) - float(old) for old, new in pairs]
     assert len(moved) == 7
     assert moved == sorted(moved, reverse=True)
     steps = (e.counterfactual - e.original).astype(float).sort_values(ascending=False)

@@ -160,7 +160,7 @@ def show(result: Explanations) -> None:
         say_table(["feature", "now", "then"], [[c.title, c.was, c.goal] for c in words.claims])
         say(words.sentence)
         say(
-            f"{answer.status}; distance {answer.distance:.6g}; every network {_where(answer)} "
+            f"{answer.status}; distance {answer.distance:.6g}; every model {_where(answer)} "
             f"reaches class {short(answer.label)} by at least {answer.margin:.3g}"
         )
         if answer.reason:

@@ -74,7 +74,7 @@ class Claim:
 
     @property
     def was(self) -> str:
-        """The value today with all its digits."""
+        """The value today."""
         return visible(own_value(self.feature, self.before, missing=self.missing))
 
     @property
@@ -91,10 +91,27 @@ class Claim:
             return ""
         return visible(format_interval(self._number, _decimal(self.low), _decimal(self.high)))
 
+    @property
+    def is_cut(self) -> bool:
+        """True if the goal is one value that has more digits than are written."""
+        return self.low is None and self.goal.count("…") > 0 and is_amount(self.feature, self.after)
+
+    @property
+    def phrase(self) -> str:
+        """The change as a part of a sentence: "debt of at most 37% (today: 60%)"."""
+        (goal, old), title = self.pair(), display_title(self.feature, self.title)
+        if isinstance(self.feature, Binary) and is_yes_or_no(self.feature):
+            words = f"{goal} for {title}"
+        elif goal.startswith("from ") or not _is_number(self.after):
+            words = f"{title} {goal}"
+        else:
+            words = f"{title} of {goal}"
+        return visible(f"{words} (today: {old})")
+
     def pair(self) -> tuple[str, str]:
-        """Return the goal with its whole unit and the value today in short, for a sentence."""
+        """Return the goal with its whole unit and the value today in short."""
         new, old = format_pair(self.feature, self.before, self.after)
-        return self._range() or new, old
+        return self._range() or new, f"missing, counted as {old}" if self.missing else old
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as JSON can hold it."""
@@ -118,7 +135,7 @@ class Claim:
             return ""
         low, high = _decimal(self.low), _decimal(self.high)
         if self.to_end:
-            words, end = ("at least", low) if self.direction == "up" else ("no more than", high)
+            words, end = ("at least", low) if self.direction == "up" else ("at most", high)
             return f"{words} {_amount(self._number, end)}"
         return _around(self._number, _decimal(self.after), low, high)
 
@@ -183,8 +200,7 @@ def proved_values(
     known = cast("Continuous | Ordinal", feature)
     low, high = _inward(known, *ends)
     least, most = _range_of(known)
-    value = _decimal(after)
-    if math.isnan(low) or math.isnan(high) or not low <= value <= high or low == high:
+    if math.isnan(low) or math.isnan(high) or not ends[0] <= after <= ends[1]:
         return nothing
     rises = before < after
     to_end = ends[1] >= most if rises else ends[0] <= least
@@ -192,8 +208,9 @@ def proved_values(
         # The person's own value would do by itself: nobody is told to go the other way.
         if not to_end:
             return nothing
-        low, high = (value, high) if rises else (low, value)
-    if low == high or (not to_end and not _around(known, value, low, high)):
+        value = _inward(known, after, after)
+        low, high = (value[0], high) if rises else (low, value[1])
+    if low >= high:
         return nothing
     return float(low), float(high), to_end
 
@@ -202,12 +219,14 @@ def _around(feature: Continuous | Ordinal, value: Decimal, low: Decimal, high: D
     """Write an interval within the range: the value and its room, or both ends if it lies askew."""
     middle = _rounded(feature, value, ROUND_HALF_EVEN)
     below, above = middle - low, high - middle
+    if min(below, above) < 0:
+        return f"from {format_interval(feature, low, high)}"
     room = _rounded(feature, min(below, above), ROUND_FLOOR, digits=2)
     if room > 0 and max(below, above) <= _ALIKE * room:
         more = gap(feature, float(room), decimals(feature))
         bare = (feature.unit or "").startswith("%") or not more[:1].isdigit()
         miss = more if bare else more.partition(" ")[0]
-        return f"{_amount(feature, middle)} (give or take {miss})"
+        return f"{_amount(feature, middle)}, give or take {miss}"
     return f"from {format_interval(feature, low, high)}"
 
 
@@ -243,7 +262,7 @@ def format_room(feature: AnyFeature | None, value: Any, ends: tuple[float, float
 
 
 def format_value(feature: AnyFeature | None, value: Any, *, quotes: bool = False) -> str:
-    """Write one value as a person would, with all its digits.
+    """Write one value as a person would; "…" stands for digits that follow.
 
     Examples
     --------
@@ -253,12 +272,12 @@ def format_value(feature: AnyFeature | None, value: Any, *, quotes: bool = False
     '“cook”'
     """
     if is_amount(feature, value):
-        return amount(cast("Continuous | Ordinal", feature), value, exact=True)
+        return amount(cast("Continuous | Ordinal", feature), value)
     if isinstance(feature, Binary) and is_yes_or_no(feature):
         return "yes" if value == feature.values[1] else "no"
     if isinstance(value, str) or not _is_number(value):
         return f"“{value}”" if quotes else str(value)
-    return number(value, exact=not quotes)
+    return number(value)
 
 
 def format_pair(feature: AnyFeature | None, before: Any, after: Any) -> tuple[str, str]:
@@ -277,7 +296,7 @@ def format_pair(feature: AnyFeature | None, before: Any, after: Any) -> tuple[st
         texts = amount(feature, after), amount(feature, before, unit=False)
         if amount(feature, after, unit=False) != texts[1]:
             return texts
-        # too near each other for six digits
+        # too near each other for the digits that are written
         return amount(feature, after, exact=True), amount(feature, before, unit=False, exact=True)
     return format_value(feature, after, quotes=True), format_value(feature, before, quotes=True)
 
@@ -311,13 +330,18 @@ def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:
 def format_interval(feature: Continuous | Ordinal, low: Decimal, high: Decimal) -> str:
     """Write both ends of an interval, the second with the unit."""
     if not low.is_finite() or not high.is_finite():
-        words, end = ("at least", low) if low.is_finite() else ("no more than", high)
+        words, end = ("at least", low) if low.is_finite() else ("at most", high)
         return f"{words} {_amount(feature, end)}"
     return f"{_amount(feature, low, unit=False)} to {_amount(feature, high)}"
 
 
-def display_title(feature: AnyFeature) -> str:
-    """Return the title of a feature, in quotes if it is what applies or not: “owns a home”."""
+def display_title(feature: AnyFeature | None, name: str = "") -> str:
+    """Return the title of a feature, in quotes if it is what applies or not: “owns a home”.
+
+    ``name`` is that of a feature that is not known.
+    """
+    if feature is None:
+        return name
     if isinstance(feature, Binary) and is_yes_or_no(feature):
         return f"“{feature.title}”"
     return feature.title
@@ -373,6 +397,7 @@ def _rounded(
     places = decimals(feature)
     if places is None:
         places = digits - 1 - value.adjusted()
+        places = max(places, 3) if digits == _DIGITS else places
     return value.quantize(Decimal(1).scaleb(-places), rounding=how)
 
 

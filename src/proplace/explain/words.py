@@ -13,7 +13,7 @@ import pandas as pd
 from proplace.core.errors import OptionError
 from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import clipped, did_you_mean, enumerated, listing, visible
-from proplace.explain.claims import Claim, display_title, format_value, is_certified, own_value
+from proplace.explain.claims import Claim, format_value, is_certified, own_value
 from proplace.schema.amounts import number
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
 
-_ANSWER = "{subject} would have been {outcome} {changes}{promise}."
-_ANOTHER = "{subject} would also have been {outcome} {changes}{promise}."
-_ALREADY = "{subject} would be {outcome} without any change{promise}."
+_ANSWER = "{subject} would have been {outcome} with {changes}.{promise}"
+_ANOTHER = "{subject} would also have been {outcome} with {changes}.{promise}"
+_ALREADY = "{subject} would be {outcome} without any change.{promise}"
 _NO_ANSWER = "No change can be promised after which {subject} would be {outcome}: {reason}."
 _RULES = (
     "Within what may change for this person, no change can be promised after which {subject} "
@@ -34,28 +34,25 @@ _RULES = (
 _FIXED = "{subject} would not be {outcome} after any change within the declared ranges: {reason}."
 _BAD = "This row could not be explained: {reason}."
 
-_CHANGE = "{title} were {to} instead of {before}"
-_NEXT_CHANGE = "{title} {to} instead of {before}"  # the verb is that of the first
 _MANY = 5  # changes that a sentence can name; of more it names the largest, and the list has all
 _NAMED = 3
-_TOGETHER = "with {count} changes together; the largest are {largest}"
-_LARGE = "{title} {to} instead of {before}"
+_TOGETHER = "{count} changes together; the largest are {largest}"
 
-_EVERY = "; this is proved for every network {within}"
-_AT_ONCE = ", and for all of these values at once"
-_RANGED = " up to the ends of their ranges"
-_ALSO_NOW = "; the model in use lies outside of this set, and accepts it as well"
-_NOT_NOW = "; the model in use lies outside of this set, and does not accept it"
-_TODAY = "; this is shown for the model in use only, a retrained one may answer otherwise"
-_UNPROVED = "; it is not shown that this lasts when the model is retrained"
+_PROVED = "This is proved for {values}every model {within}."
+_ALSO_NOW = " The current model lies outside this set and accepts it, too."
+_NOT_NOW = " The current model lies outside this set and does not accept it."
+_TODAY = "This is shown for the current model only: a retrained model may decide otherwise."
+_UNPROVED = "It is not proved that this lasts when the model is retrained."
+_CUT = " “…” stands for further digits: the proof is about the value with all of them."
 
 _ABOUT = 160  # characters that a sentence repeats of where a set comes from
 _DIGITS = 12  # of a digest that stands in the place of a name
 
+_UNKNOWN = " A nearer counterfactual may exist."
 _NOT_NEAREST = (
-    " A nearer answer may exist, but none in the searched region is more than {share} nearer."
+    " A nearer counterfactual may exist, but in the searched region none is more than {share} "
+    "nearer."
 )
-_UNKNOWN = " A nearer answer may exist."
 _FEWER = " Fewer changes may be possible."
 _TYPICAL = " These values are typical of accepted people (plausibility {share})."
 _UNUSUAL = " These values are unusual among accepted people (plausibility {share})."
@@ -218,13 +215,6 @@ def describe(e: Explanation, wording: Wording) -> Description:
     return Description(visible(sentence), e.claims, person)
 
 
-def _clause(claim: Claim, template: str) -> str:
-    """Write a change as a part of a sentence."""
-    title = claim.title if claim.feature is None else display_title(claim.feature)
-    goal, before = claim.pair()
-    return template.format(title=title, to=goal, before=before)
-
-
 def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
     """Say which cells were missing, and as what the model counts them."""
     if not e.imputed or e.original is None:
@@ -251,20 +241,23 @@ def _sentence(e: Explanation, wording: Wording) -> str:
     text = template.format(
         subject=wording.subject,
         outcome=outcome_of(e, wording),
-        changes=_conditions(e.claims),
-        promise=promise(e),
+        changes=_conditions(e),
+        promise=f" {promise(e)}",
         reason=e.reason.rstrip("."),
     )
     return text[:1].upper() + text[1:] + how_near(e) + how_usual(e)
 
 
-def _conditions(claims: Sequence[Claim]) -> str:
-    """Under which changes: all of them where they can be read aloud, else how many and the largest."""
-    if len(claims) > _MANY:
-        named = enumerated(_clause(c, _LARGE) for c in largest_first(claims)[:_NAMED])
-        return _TOGETHER.format(count=len(claims), largest=named)
-    clauses = (_clause(c, _NEXT_CHANGE if n else _CHANGE) for n, c in enumerate(claims))
-    return f"if {enumerated(clauses)}"
+def _conditions(e: Explanation) -> str:
+    """Return the changes: all of them if they can be read aloud, else how many and the largest."""
+    claims, count = e.claims, len(e.claims)
+    if count > _MANY:
+        named = enumerated(claim.phrase for claim in largest_first(claims)[:_NAMED])
+        return _TOGETHER.format(count=count, largest=named)
+    phrases = enumerated(claim.phrase for claim in claims)
+    if not is_sparse(e):
+        return phrases
+    return f"one change: {phrases}" if count == 1 else f"{count} changes: {phrases}"
 
 
 def _title(feature: AnyFeature | None, name: str) -> str:
@@ -277,17 +270,15 @@ def outcome_of(e: Explanation, wording: Wording) -> str:
 
 
 def within(setting: Setting) -> str:
-    """The networks of Delta, in words that follow "every network"."""
+    """The networks of Delta, in words that follow "every model"."""
     radius = setting.current.radius
     what, folded = "weights and biases", "those with batch norm folded in"
     if setting.current.has_parameter_intervals:
         which = f"{what}, {folded}" if setting.current.network.folded else what
         return f"of the set {named(setting)} (an interval for each of the {which})"
     if radius is None:
-        return (
-            f"whose {what} each differ from the model in use by at most what is set for their layer"
-        )
-    return f"whose {what} each differ by at most {number(radius)} from the model in use"
+        return f"whose {what} each differ from the current model by at most what is set for their layer"
+    return f"whose {what} each differ from the current model by at most {number(radius)}"
 
 
 def named(setting: Setting) -> str:
@@ -306,7 +297,7 @@ def other_sets(setting: Setting) -> str:
     return enumerated(
         each.name
         if each.shifts.is_single_network
-        else f"every network {'of the set' if each.shifts.radii is None else 'within the delta'} of "
+        else f"every model {'of the set' if each.shifts.radii is None else 'within the delta'} of "
         f"{each.name.removeprefix('the box of ')}"
         for each in sorted(others, key=lambda each: not each.shifts.is_single_network)
         if each.name != CURRENT_MODEL
@@ -314,7 +305,7 @@ def other_sets(setting: Setting) -> str:
 
 
 def in_delta(setting: Setting) -> str:
-    """The networks of Delta in two words, after "every network": for texts that explained it before."""
+    """The networks of Delta in two words, after "every model": for texts that explained it before."""
     return "of the set" if setting.current.has_parameter_intervals else "within delta"
 
 
@@ -331,23 +322,27 @@ def accepted_now(e: Explanation) -> bool:
 
 
 def promise(e: Explanation) -> str:
-    """How far an answer holds, as the end of a sentence: only what is proved."""
+    """Return how far a counterfactual holds, in sentences: only what is proved."""
     if e.setting is None or not is_certified(e):
         return _UNPROVED
     if not proved(e):
         return _TODAY
-    text = _EVERY.format(within=within(e.setting)) + _values(e)
+    text = _PROVED.format(values=_values(e), within=within(e.setting))
     if not e.setting.current.contains_network:
         text += _ALSO_NOW if accepted_now(e) else _NOT_NOW
     others = other_sets(e.setting)
-    return f"{text}; the same is proved for {others}" if others else text
+    text += f" The same is proved for {others}." if others else ""
+    return text + (_CUT if any(each.is_cut for each in e.claims) else "")
 
 
 def _values(e: Explanation) -> str:
-    """Say that it is proved for intervals of numbers, if the sentence speaks of such."""
-    if all(claim.low is None for claim in e.claims):
+    """Return that it is proved for intervals of numbers, if the sentence speaks of such."""
+    ranged = [claim for claim in e.claims if claim.low is not None]
+    if not ranged:
         return ""
-    return _AT_ONCE + (_RANGED if any(claim.to_end for claim in e.claims) else "")
+    what = "all such values" if len(e.claims) == 1 else "all these values together"
+    within = " within the declared range" * any(claim.to_end for claim in ranged)
+    return f"{what}{within}{'s' * (bool(within) and len(ranged) > 1)} and for "
 
 
 def how_near(e: Explanation) -> str:
@@ -355,7 +350,7 @@ def how_near(e: Explanation) -> str:
     if e.status not in ("feasible", "valid"):
         return ""
     if is_sparse(e):
-        return _FEWER
+        return _FEWER if len(e.claims) > 1 else ""
     if not e.in_region or not 0.0 < e.bound <= e.distance:
         return _UNKNOWN
     if e.status == "feasible" and e.bound == e.distance:  # what is open is something else

@@ -127,19 +127,19 @@ def _proved(result: Explanations, outcome: str) -> str:
         return "There is no answer for any of them."
     if not sure:
         return (
-            "The answers are shown for the model in use only: it is not proved that they last when it "
+            "The answers are shown for the current model only: it is not proved that they last when it "
             "is changed."
         )
     setting = sure[0].setting
     assert setting is not None  # noqa: S101  (nothing is proved without one)
-    every = f"every network {within(setting)} decides “{outcome}”."
+    every = f"every model {within(setting)} decides “{outcome}”."
     if len(answers) == 1:
         return f"For the answer it is proved: {every}"
     if len(sure) == len(answers):
         return f"For each of the {len(answers)} answers it is proved: {every}"
     return (
         f"For {len(sure)} of {len(answers)} answers it is proved: {every} Of the others this is known "
-        "for the model in use alone."
+        "for the current model alone."
     )
 
 
@@ -154,7 +154,7 @@ def figures(
     setting = setting_of(result)
     if setting is not None and not setting.guarantee.is_single_model and answers:
         sure = [e for e in answers if proved(e)]
-        every = f"answers proved for every network {in_delta(setting)}"
+        every = f"answers proved for every model {in_delta(setting)}"
         facts.append(Fact(every, _count(sure, answers)))
         if setting.current.has_parameter_intervals:
             moving, of = counts(setting.current.shifts)
@@ -262,7 +262,7 @@ def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
         facts += [
             Fact("Weights and biases that have room to change in it", f"{moving:,} of {of:,}"),
             Fact(
-                "The model in use",
+                "The current model",
                 f"lies {where} the set",
             ),
         ]
@@ -321,7 +321,7 @@ def promises(
 
 def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
     if not sure:
-        return f"The model in use says {terms.outcome} to each answer; nothing beyond that model."
+        return f"The current model says {terms.outcome} to each answer; nothing beyond that model."
     setting = sure[0].setting
     assert setting is not None  # noqa: S101  (nothing is proved without one)
     proof = "This is a theorem, no estimate"
@@ -334,7 +334,7 @@ def _promised(sure: Sequence[Explanation], terms: Terms) -> str:
             ", and of all values at once where a table names more than one, up to the range’s end"
         )
     return (
-        f"To an answer that is called proved, every network {same}{within(setting)} says "
+        f"To an answer that is called proved, every model {same}{within(setting)} says "
         f"{terms.outcome}. {proof}. It speaks of {values}.{_in_use(sure, setting)}{_others(setting)}"
     )
 
@@ -357,14 +357,14 @@ def _others(setting: Setting) -> str:
 
 
 def _in_use(sure: Sequence[Explanation], setting: Setting) -> str:
-    """What the model in use says where it is not one of the networks that a proof is about."""
+    """What the current model says where it is not one of the networks that a proof is about."""
     if setting.current.contains_network:
         return ""
     kept = sum(map(accepted_now, sure))
     says = "it accepts each of these answers as well"
     if kept < len(sure):
         says = f"it accepts {kept} of the {len(sure)} answers that are called proved"
-    return f" The model in use lies outside of this set; {says}."
+    return f" The current model lies outside of this set; {says}."
 
 
 def _counted(
@@ -413,10 +413,10 @@ _GLOSSARY = {
         "An interval for each of these numbers, such as the values that past retrainings gave them. A "
         "network is in the set if each of its numbers lies in its interval; beyond, the promise ends."
     ),
-    "robust, proved": "Every network {within} says {outcome}{besides}.",
+    "robust, proved": "Every model {within} says {outcome}{besides}.",
     "margin": (
-        "How clearly a network says {outcome}: above 0 it does, below 0 it does not. The worst margin "
-        "is the smallest one over all networks {within}."
+        "How clearly a model says {outcome}: above 0 it does, below 0 it does not. The worst margin "
+        "is the smallest one over all models {within}."
     ),
     "certificate": (
         "A small file with the proof of one answer. A short program checks it step by step in exact "
@@ -437,15 +437,15 @@ _GLOSSARY = {
     ),
     "robust neighbour": (
         "A row of the training data, with the {person}’s own values where these may not change, to "
-        "which every network {within} says {outcome}."
+        "which every model {within} says {outcome}."
     ),
     "region": (
         "All mixtures of the {person} and the robust neighbours, within what the rules let this "
         "{person} change."
     ),
     "plain nearest answer": (
-        "The nearest point of the region (for few changes: within ranges and rules) to which the model "
-        "in use says {outcome}, whatever other networks say."
+        "The nearest point of the region (for few changes: within ranges and rules) to which the "
+        "current model says {outcome}, whatever other models say."
     ),
     "digest (SHA-256)": "A fingerprint of a file: whoever has the same file gets the same digits.",
 }
@@ -479,7 +479,7 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
         "person": terms.person,
         "measure": measure,
         "within": "within delta" if setting is None else in_delta(setting),
-        "besides": ", not only the one in use" if inside else "",
+        "besides": ", not only the current one" if inside else "",
     }
     return [
         Fact(name, text.format_map(said))

@@ -56,7 +56,7 @@ _UNCHANGED = 1400  # characters of the list of what stays, beyond which it is co
 _ORDER = ("First way", "Second way", "Third way", "Fourth way")
 
 _NETWORK = (
-    "A network is the program that decides; its weights and biases are the numbers inside it, and "
+    "A model is the program that decides; its weights and biases are the numbers inside it, and "
     "retraining changes them."
 )
 _THEOREM = "This is a mathematical proof, not an estimate."
@@ -66,9 +66,9 @@ _NOT_EVER = (
 )
 _NOTHING = "Nothing is promised by this letter."
 _WHY = {
-    "no_robust_neighbour": "No example was found to which all the networks that a promise must cover "
+    "no_robust_neighbour": "No example was found to which all the models that a promise must cover "
     "say “{outcome}”.",
-    "infeasible_rules": "With what cannot change here, no example was found to which all the networks "
+    "infeasible_rules": "With what cannot change here, no example was found to which all the models "
     "that a promise must cover say “{outcome}”.",
     "not_found": "The search ended before a change was found that could be promised.",
 }
@@ -252,7 +252,7 @@ def _opening(
     subject, outcome = clipped(wording.subject, _LINE), clipped(outcome_of(first, wording), _LINE)
     by = ""
     if first.setting is not None and proved(first) and not _now(first):
-        by = " by the networks that are described below, though not by the model in use,"
+        by = " by the models that are described below, though not by the current model,"
     if first.status == "already_valid":
         return "Nothing has to change", _capital(f"{subject} would be {outcome}{by} as things are.")
     if first.status == "fixed_prediction":
@@ -290,7 +290,7 @@ def _detail(first: Explanation) -> str:
 
 
 def _now(e: Explanation) -> bool:
-    """Whether the model in use says so, too."""
+    """Whether the current model says so, too."""
     return e.setting is not None and (e.setting.current.contains_network or accepted_now(e))
 
 
@@ -351,16 +351,13 @@ def _promises(shown: Sequence[Explanation], wording: Wording) -> tuple[str, ...]
             return (f"{_NOTHING} {what}: {_THEOREM.lower()}",)
         known = first.status in ("no_robust_neighbour", "infeasible_rules", "not_found")
         return (_NOTHING, _NOT_EVER.format(outcome=outcome)) if known else (_NOTHING,)
-    said = [
-        _capital(promise(e).removeprefix("; ")) + (f". {_THEOREM}" if proved(e) else ".")
-        for e in shown
-    ]
+    said = [promise(e) + (f" {_THEOREM}" if proved(e) else "") for e in shown]
     texts = said[:1]
     if len(set(said)) > 1:
         texts = [f"{name}: {text}" for name, text in zip(_ORDER, said, strict=False)]
     if not any(map(proved, shown)):
         return (f"{_NOTHING} {texts[0]}", *texts[1:])
-    whose = "model’s answer" if all(map(_now, shown)) else "answer of the networks described here"
+    whose = "model’s answer" if all(map(_now, shown)) else "answer of the models described here"
     after = "after these changes" if first.found else "as things are"
     outcome = clipped(outcome_of(first, wording), _LINE)
     return (f"The {whose} {after} is “{outcome}”. {texts[0]}", *texts[1:], _NETWORK)
@@ -382,7 +379,7 @@ def _conditions(
         facts.append(f"{whole} made, to exactly the {values} in the table{_within(words)}.")
     facts.append(_rest(first, words, own))
     facts.append(
-        "The model that decides then is one of the networks above, and takes its inputs in the same "
+        "The model that decides then is one of the models above, and takes its inputs in the same "
         "way. A model outside of them is not covered."
     )
     if last is not None:
@@ -469,7 +466,7 @@ def _digests(shown: Sequence[Explanation]) -> tuple[Fact, ...]:
     ]
     setting = shown[0].setting
     if facts and setting is not None:
-        facts.append(Fact("Network in use", network_digest(setting.current.network)))
+        facts.append(Fact("Network of the current model", network_digest(setting.current.network)))
     return tuple(facts)
 
 

@@ -56,12 +56,10 @@ def region_view(e: Explanation, plain: Array | None, terms: Terms) -> Picture:
     """Where the person, the answer and the neighbours lie."""
     picture = region_picture(e, also=plain)
     outcome, count = terms.outcome, len(picture.neighbours)
-    delta = f"every network {in_delta(needed(e))}" if has_margins(e) else ""
-    alt = (
-        f"Map. The {terms.person} is not {outcome} today; the {terms.answer} lies where the model "
-    )
-    alt += f"in use says {outcome}" + (f" and {delta} does." if delta else ".")
-    caption = f"Dashed: the border of what the model in use calls {outcome}. "
+    delta = f"every model {in_delta(needed(e))}" if has_margins(e) else ""
+    alt = f"Map. The {terms.person} is not {outcome} today; the {terms.answer} lies where the current "
+    alt += f"model says {outcome}" + (f" and {delta} does." if delta else ".")
+    caption = f"Dashed: the border of what the current model calls {outcome}. "
     if delta:
         caption += f"Solid: the border of what {delta} calls {outcome}. "
     if count:
@@ -150,10 +148,10 @@ def _lasts(curves: Array, setting: Setting) -> str:
         return _lasts_in_box(n)
     radius = setting.current.radius
     if n == 0:
-        return "not even in the model in use"
+        return "not even in the current model"
     if n == 1:
         least = _span(float(FACTORS[1]), radius)
-        return f"in the model in use, but not proved under a change of {least}"
+        return f"in the current model, but not proved under a change of {least}"
     return f"up to a change of at least {_span(float(FACTORS[n - 1]), radius)}"
 
 

@@ -155,7 +155,7 @@ def draw_region(
     across = (axes.xaxis, a, _LETTER), (axes.yaxis, b, 0.0)
     for (axis, ends, letter), scale in zip(across, scales, strict=True):
         if scale.ticks is None:
-            axis.set_major_formatter(lambda value, _: number(value))
+            axis.set_major_formatter(lambda value, _: number(float(f"{value:.6g}")))
         else:
             ticks = _apart(scale.ticks, float(ends[0]), float(ends[-1]), letter)
             axis.set_ticks([t for t, _ in ticks], [drawn(w) for _, w in ticks])
@@ -256,7 +256,7 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
         feature, both = features.get(change.name), e.changed[change.name]
         before, after = _places(feature, *both, reach=changes[0].size)
         new, old = change.pair()
-        values = f"{old} → {new}".replace("about ", "")
+        values = f"{old} → {new}"
         axes.annotate(
             drawn(change.title, 34), (0.0, n), xytext=(-6, 0), ha="right", weight="bold", **at
         )

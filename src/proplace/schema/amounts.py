@@ -6,20 +6,23 @@ currency signs stand at the number: ``"% of income"``, ``"$"``.
 
 from __future__ import annotations
 
-from decimal import Decimal
+import math
+from decimal import ROUND_DOWN, Decimal
 from typing import cast
 
 from proplace.schema.features import Continuous, Ordinal
 
 _BEFORE = ("$", "€", "£", "¥")
 _AT = ("%", "‰", "°")
+_DIGITS = 6  # that are written of a number at least
+_SMALL, _LARGE = 1e-4, 1e15  # numbers between these are written without an exponent
 _FINE = 8  # decimals beyond which a step is no longer written out
 
 
 def amount(
     feature: Continuous | Ordinal, value: float, *, unit: bool = True, exact: bool = False
 ) -> str:
-    """A number of this feature; without ``unit`` only the signs that stand at the number.
+    """Write a number of a feature; without ``unit`` only with the signs that stand at the number.
 
     Examples
     --------
@@ -29,7 +32,7 @@ def amount(
     >>> amount(Continuous("age", 18, 90, step=1, unit="years"), 1)
     '1 year'
     >>> amount(Continuous("price", 0, 1e6, step=0.5, unit="$"), -12000)
-    '-$12,000.0'
+    '-$12,000'
     """
     return _with_unit(feature, number(value, decimals(feature), exact=exact), value, unit=unit)
 
@@ -45,30 +48,39 @@ def _with_unit(feature: Continuous | Ordinal, text: str, value: float, *, unit: 
 
 
 def number(value: float, decimals: int | None = None, *, exact: bool = False) -> str:
-    """A number with separators from 10,000 on; "about" where six digits do not say it all.
+    """Write a number as a person does, with separators from 10,000 on.
 
-    ``decimals`` are written where they say it all, which a person's own value need not have.
-    ``exact`` writes all digits instead.
+    ``decimals`` are written if no other digits follow. Else at least six digits are written, and "…"
+    if more follow: nothing is rounded, so that what is written of a value is true of it. ``exact``
+    writes all digits.
 
     Examples
     --------
     >>> number(1998.0), number(12000.0), number(0.5, 2), number(1 / 3), number(2.5e-7)
-    ('1998', '12,000', '0.50', 'about 0.333333', '2.5e-07')
-    >>> number(0.125, 2), number(1 / 3, 2, exact=True)
-    ('0.125', '0.3333333333333333')
+    ('1998', '12,000', '0.50', '0.333333…', '2.5e-07')
+    >>> number(12000.0, 2), number(0.125, 2), number(48_211.734_82), number(2 / 3, exact=True)
+    ('12,000', '0.125', '48,211.734…', '0.6666666666666666')
     """
     value = float(value) + 0.0  # no -0.0
-    if decimals is not None and float(f"{value:.{decimals}f}") == value:
-        text = f"{value:,.{decimals}f}"
+    if not math.isfinite(value):
+        return str(value)
+    whole = value.is_integer() and abs(value) < _LARGE
+    if whole or (decimals is not None and float(f"{value:.{decimals}f}") == value):
+        text = f"{Decimal(repr(value)):,.{0 if whole else decimals}f}"
     else:
-        rounded = value if exact else float(f"{value:.6g}")
-        if value == 0.0 or 1e-4 <= abs(value) < 1e15:
-            text = f"{Decimal(repr(rounded)):,f}"
-            text = text.rstrip("0").rstrip(".") if "." in text else text
-        else:
-            text = repr(rounded)
-        text = text if rounded == value else f"about {text}"
+        digits = shown = Decimal(repr(value))
+        if not exact and abs(value) < _LARGE:
+            shown = digits.quantize(_last_place(digits), ROUND_DOWN)
+        more = "" if shown == digits else "…"
+        written = shown if more else digits
+        plain = _SMALL <= abs(value) < _LARGE
+        text = f"{written:,f}{more}" if plain else f"{float(written)!r}{more}"
     return text if abs(value) >= 10_000 else text.replace(",", "")
+
+
+def _last_place(value: Decimal) -> Decimal:
+    """Return the place of the last digit that is written: the sixth digit, but at least thousandths."""
+    return Decimal(1).scaleb(min(value.adjusted() - _DIGITS + 1, -3))
 
 
 def gap(feature: Continuous | Ordinal, size: float, decimals: int | None = None) -> str:
