@@ -97,13 +97,13 @@ def test_second_request_tests_no_training_row_again(monkeypatch):
     explainer = pp.Proplace(PIPE, 0.003, k=6).fit(FRAME)
     explainer.explain(REFUSED[:2], "granted")
     fitted, made, tested = explainer.schema_, [], []
-    certify = neighbours.certify
+    prove = neighbours.prove
 
-    def counting(net, rows, *given, **options):
+    def counting(guarantee, rows, *given, **options):
         tested.append(len(rows))
-        return certify(net, rows, *given, **options)
+        return prove(guarantee, rows, *given, **options)
 
-    monkeypatch.setattr(neighbours, "certify", counting)
+    monkeypatch.setattr(neighbours, "prove", counting)
     monkeypatch.setattr(pp.Proplace, "learn", lambda *_: made.append("fit"))
     first = explainer.explain(REFUSED[:2], "granted", immutable=["age", "job"])
     second = explainer.explain(REFUSED[:2], "granted", ranges={"income": (0, 90_000)})

@@ -10,11 +10,11 @@ import pytest
 from scipy.spatial import KDTree
 
 import proplace as pp
+from proplace.certification import guarantee
 from proplace.core.errors import (
     SolverError,
 )
 from proplace.explain import proplace as explainer_module
-from proplace.explain import prove
 from proplace.region.neighbours import RobustRows
 from proplace.schema import Schema
 from proplace.search import SearchResult
@@ -209,13 +209,13 @@ def test_the_fallback_is_the_nearest_neighbour_that_is_proved_in_time(monkeypatc
     world = World(1)
     explainer = world.explainer(time_limit=0.5)
     nearest = explainer.explain(world.refused(1))[0].neighbours[0]
-    plain_certify = prove.certify
+    plain_certify = guarantee.certify
 
     def slow(net, rows, *args, **options):  # the nearest one is not proved in time
         report = plain_certify(net, rows, *args, **options)
         return replace(report, robust=report.robust & (rows != nearest).any(axis=1))
 
-    monkeypatch.setattr(prove, "certify", slow)
+    monkeypatch.setattr(guarantee, "certify", slow)
     Clock(monkeypatch)
     (answer,) = explainer.explain(world.refused(1))
     assert answer.status == "feasible"
