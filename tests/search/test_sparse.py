@@ -280,6 +280,32 @@ def test_first_row_ends_when_many_robust_rows_are_atypical(monkeypatch):
             assert row[0] == 0.1
 
 
+def test_typical_rows_are_found_anywhere_in_a_block():
+    search, _ = world(0)
+    rows = np.ones((300, 7))
+    rows[:, 0] = np.arange(300)
+    for last in (0, 49, 50, 149, 299):
+        sizes = []
+        usual = Usual(np.eye(7)[0], last)
+        usual.test = lambda rows, sizes=sizes, last=last: (
+            sizes.append(len(rows)) or rows[:, 0] >= last
+        )
+        search = replace(search, robust=lambda rows: np.ones(len(rows), bool), typical=usual)
+        assert search._first(rows)[0] == last
+        assert sizes == [50] * (last // 50 + 1)
+
+
+def test_rows_that_tie_stay_in_their_order():
+    search, _ = world(0, typical=False)
+    rows = np.repeat(np.array([[1.0, 0, 0, 1, 1, 1, 0.5]]), 400, axis=0)
+    search.problem.guarantee.members[:] = [member(np.zeros(7), -1.0)]
+    search = replace(search, allowed=lambda rows: np.ones(len(rows), bool))
+    rows[:, 1:4] = np.random.default_rng(0).random((400, 3))  # counts in no margin
+    assert search._screened(rows, 400).tolist() == rows.tolist()
+    search.problem.distance.between = lambda x, rows: np.zeros(len(rows))
+    assert search._by_distance(rows).tolist() == rows.tolist()
+
+
 def test_only_the_nearest_rows_are_tested(monkeypatch):
     search, _ = world(0, typical=False)
     rows = np.ones((6, 7))
@@ -486,6 +512,25 @@ def test_polishing_tries_all_combinations_of_few_values():
         if margins(search, with_value(with_value(row, 0, a), 4, c)[None])[0] >= 0.0
     }
     assert tried == known
+
+
+@pytest.mark.parametrize(("size", "each"), [(8, 0), (9, 3), (15, 3), (16, 4)])
+def test_the_polishing_grid_has_a_root_of_its_size_for_each_number(size, each, monkeypatch):
+    search, _ = world(0, typical=False)
+    rows = []
+    search = replace(
+        search,
+        robust=lambda some: rows.extend(some.tolist()) or np.zeros(len(some), bool),
+        allowed=lambda some: np.ones(len(some), bool),
+    )
+    problem = SimpleNamespace(**vars(search.problem))
+    problem.guarantee = SimpleNamespace(members=[member(np.zeros(7), -1.0)])
+    search = replace(search, problem=problem)
+    monkeypatch.setattr(sparse, "_GRID", size)
+    row = with_value(with_value(search.problem.x, 0, 1.0), 4, 1.0)
+    assert search._polished(row).tolist() == row.tolist()
+    both = {(one[0], one[6]) for one in rows if one[0] < 1.0 and one[6] < 1.0}
+    assert len(both) == max(0, each - 2) ** 2  # the last two values are that of the point
 
 
 def test_values_around_a_change_lie_in_its_direction(monkeypatch):
