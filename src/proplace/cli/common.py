@@ -61,8 +61,8 @@ Tolerance = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=LESS:MORE",
-        help="By how much a feature may be missed, in original units, such as age=0:1; income=500 is "
-        "500 less or more; may be repeated.",
+        help="How far a feature may be missed, in the units of the table: income=500 is 500 less or "
+        "more, age=0:1 is 0 less and 1 more; may be repeated.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]

@@ -35,8 +35,8 @@ Also = Annotated[
     typer.Option(
         "--required-model",
         metavar="MODEL[:DELTA]",
-        help="A model that must accept the answers, too, within its own delta or shifts file; "
-        "may be repeated.",
+        help="Another model that must accept every counterfactual, with its own delta or shifts file, "
+        "such as last-year.onnx:0.01; may be repeated.",
     ),
 ]
 

@@ -67,19 +67,27 @@ Out = Annotated[
         "--certificates."
     ),
 ]
-K = Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")]
+K = Annotated[
+    int,
+    typer.Option("--k", help="Number of robust training rows that span the region of a search."),
+]
 Regions = Annotated[
-    Region, typer.Option(help="hull: mixtures of robust people; box: anywhere within the ranges.")
+    Region,
+    typer.Option(help="hull: mixtures of robust training rows; box: all values within the ranges."),
 ]
 Search = Annotated[
-    Searches, typer.Option(help="tree: branch and bound; bilevel: the paper's Algorithm 1.")
+    Searches,
+    typer.Option(help="Search method. tree: branch and bound; bilevel: the paper's Algorithm 1."),
 ]
 Solver = Annotated[
-    Solvers, typer.Option(help="Solver of --search bilevel; gurobi needs the extra of that name.")
+    Solvers,
+    typer.Option(help="Solver for --search bilevel. gurobi needs the extra proplace[gurobi]."),
 ]
 TimeLimit = Annotated[
     float,
-    typer.Option(help="Seconds per person. The best counterfactual so far is returned; inf: none."),
+    typer.Option(
+        help="Seconds per person, after which the best counterfactual so far is returned; inf: no limit."
+    ),
 ]
 Jobs = Annotated[int | None, typer.Option(help="Processes; -1: as many as there are processors.")]
 Where = Annotated[Backend, typer.Option(help="Where: this machine or a cluster.")]

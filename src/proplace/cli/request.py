@@ -19,45 +19,56 @@ class Prefer(StrEnum):
     sparse = "sparse"
 
 
-Count = Annotated[int, typer.Option(help="Answers for each person, each changing else.")]
+Count = Annotated[
+    int,
+    typer.Option(
+        help="Largest number of counterfactuals per person. Each changes different features."
+    ),
+]
 Preference = Annotated[
     Prefer,
     typer.Option(help="nearest: the smallest distance; sparse: few changed features."),
 ]
-MaxChanges = Annotated[int | None, typer.Option(help="Largest number of changed features.")]
+MaxChanges = Annotated[
+    int | None, typer.Option(help="Largest number of changed features. Default: any number.")
+]
 Immutable = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Feature that may not change; may be repeated."),
 ]
 Increasing = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Feature that may not fall; may be repeated."),
+    typer.Option(metavar="NAME", help="Feature that may rise but not fall; may be repeated."),
 ]
 Decreasing = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Feature that may not rise; may be repeated."),
+    typer.Option(metavar="NAME", help="Feature that may fall but not rise; may be repeated."),
 ]
 Ranges = Annotated[
     list[str] | None,
     typer.Option(
         "--range",
         metavar="NAME=LOW:HIGH",
-        help="Values that a feature may take, such as income=0:90000; an end may be left out; may be "
-        "repeated.",
+        help="Range of a feature in the units of the table, such as income=0:90000. income=0: keeps the "
+        "upper end; may be repeated.",
     ),
 ]
 Typical = Annotated[
     bool | None,
     typer.Option(
         "--typical/--no-typical",
-        help="Return points that are usual among accepted rows, or search without that filter. "
-        "Default: filter sparse requests and restricted people.",
+        help="Prefer counterfactuals that are usual among accepted training rows, or ignore how usual "
+        "they are. Default: prefer them for sparse requests and for people with immutable features, "
+        "directions or ranges.",
         show_default=False,
     ),
 ]
 Gap = Annotated[
     float,
-    typer.Option(help="Relative optimality gap at which a search ends; 0: as exact as it gets."),
+    typer.Option(
+        help="How much farther than the nearest one a counterfactual may be, as a share: 0.01 is 1%. A "
+        "smaller gap takes longer; 0 is exact."
+    ),
 ]
 
 

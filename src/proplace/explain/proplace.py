@@ -101,9 +101,6 @@ class Proplace(Explainer):
         Largest change of any parameter, one (weight, bias) pair per layer, or a
         :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
         accepted by it as well. It is required: without it, the error names the call that measures one.
-    cutoff
-        The probability from which the model accepts, as in ``{"approved": 0.7}``: a shorthand for
-        ``Model.of(source, cutoff=...)`` as the model.
     required_models
         Other networks that must accept every answer, each of the kinds that ``model`` can be, or a
         pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
@@ -113,14 +110,20 @@ class Proplace(Explainer):
         certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
         model in use accepts, whatever the others say (the reason tells). A model
         that states no cut-off of its own, as ``Model.of(other, cutoff=...)``, has that of ``model``.
-    k
-        Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
-        refer to this region.
+    cutoff
+        The probability from which the model accepts, as in ``{"approved": 0.7}``: a shorthand for
+        ``Model.of(source, cutoff=...)`` as the model.
     schema
         Features, units and rules. Without one, tables hold the model's own columns, all free; numbers
         of a model that encodes its table itself get the range and a readable step of the training
         table then. Such a model keeps its encoding: the schema adds ranges, steps, directions, labels
         and rules.
+    k
+        Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
+        refer to this region.
+    region
+        ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
+        within the features' ranges and rules, plausible or not.
     weights
         Weights in the distance, the mean absolute difference over columns. The unit of a number is the
         range that the schema declares; else its range in the training data, if these are a table or
@@ -128,9 +131,6 @@ class Proplace(Explainer):
         name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a feature have
         its weight. Or ``"mad"``: each column counts in units of its median absolute deviation over
         the training rows.
-    region
-        ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
-        within the features' ranges and rules, plausible or not.
     margin
         Every network in Delta must reach the target class by at least this much. ``"float32"``:
         as much as covers the rounding of a model deployed in float32. The default is ``"float32"``
@@ -167,12 +167,12 @@ class Proplace(Explainer):
         model: object,
         delta: Delta | None = None,
         *,
-        cutoff: Cutoff | None = None,
         required_models: Sequence[object] | None = None,
-        k: int = 20,
+        cutoff: Cutoff | None = None,
         schema: Schema | None = None,
-        weights: Weights | None = None,
+        k: int = 20,
         region: RegionKind = "hull",
+        weights: Weights | None = None,
         margin: Margin | None = None,
         search: SearchName = "tree",
         solver: Solver = "highs",
@@ -183,12 +183,12 @@ class Proplace(Explainer):
             raise _without_delta(model, cutoff)
         self.model = model
         self.delta = delta
-        self.cutoff = cutoff
         self.required_models = required_models
-        self.k = k
+        self.cutoff = cutoff
         self.schema = schema
-        self.weights = weights
+        self.k = k
         self.region = region
+        self.weights = weights
         self.margin = margin
         self.search = search
         self.solver = solver
