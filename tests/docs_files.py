@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
+from support.lenders import INCOME_DEBT, NET, TRAINING, refused
 
 
 def lender():
@@ -93,9 +95,24 @@ def last_ten():
     refused.to_csv("people.csv", index=False)
 
 
+def workbench():
+    """The project file that the page shows, its files, and a workbench of the demonstration."""
+    from served import demonstration
+
+    page = Path(__file__).resolve().parents[1] / "docs" / "workbench.md"
+    text = page.read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
+    Path("proplace.yaml").write_text(text, encoding="utf-8")
+    INCOME_DEBT.write("schema.yaml")
+    NET.save("model.npz")
+    TRAINING.assign(approved=1).to_csv("train.csv", index=False)
+    refused(5).assign(customer=range(5)).to_csv("people.csv", index=False)
+    os.environ["PROPLACE_URL"], os.environ["PROPLACE_TOKEN"] = demonstration(Path.cwd())
+
+
 PREPARED = {
     "cli.md": lender,
     "experiment.md": retrained,
     "ledger.md": lender,
     "shifts.md": last_ten,
+    "workbench.md": workbench,
 }

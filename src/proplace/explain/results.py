@@ -239,6 +239,37 @@ class Explanation:
 
         return describe(self, wording or Wording())
 
+    def to_dict(self, wording: Wording | None = None) -> dict[str, Any]:
+        """Return what was found as JSON can hold it, for pages and other programs."""
+        from proplace.explain.claims import is_certified
+        from proplace.explain.words import Wording as Words
+        from proplace.explain.words import outcome_of, proved, within
+
+        words, setting = wording or Words(), self.setting
+        names = ("distance", "bound", "gap", "margin", "plausibility")
+        numbers = {name: getattr(self, name) for name in names}
+        return {
+            "status": self.status,
+            "reason": self.reason,
+            "found": self.found,
+            "target": self.label,
+            "outcome": outcome_of(self, words),
+            "rank": self.rank,
+            "sentence": self.describe(words).sentence,
+            "claims": [
+                {"name": c.name, "title": c.title, "was": c.was, "goal": c.goal} | c.to_dict()
+                for c in self.claims
+            ],
+            "certified": is_certified(self),
+            "guaranteed": proved(self),
+            "networks": "" if setting is None else within(setting),
+            "typical": self.typical,
+            **{name: None if np.isnan(value) else float(value) for name, value in numbers.items()},
+            "in_region": self.in_region,
+            "timed_out": self.timed_out,
+            "certificate": None if self.certificate is None else self.certificate.digest,
+        }
+
     def plot(self, wording: Wording | None = None) -> Figure:
         """Draw the region, the worst margin against delta, and the changes (extra ``plot``).
 
