@@ -68,6 +68,11 @@ def test_number_is_read_as_people_write_it(page, text):
     assert case_of(page, income=text) == case_of(page)
 
 
+def test_value_outside_of_its_range_is_pointed_out(page):
+    assert "Outside of the declared range: income" in page.get(case_of(page, income="999")).text
+    assert "Outside of the declared" not in page.get(case_of(page)).text
+
+
 def test_accepted_people_are_offered_nothing(page):
     found = page.get(case_of(page, income="95", debt="8"))
     assert "Nothing has to change" in found.text

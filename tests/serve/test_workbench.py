@@ -51,7 +51,7 @@ def test_case_reports_all_wrong_values_at_once(bench):
     assert "did you mean 'income'" in caught.value.errors["incom"]
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "1e400", "-99", "1_0", "٣", "²", "0x10", True])
+@pytest.mark.parametrize("value", ["nan", "inf", "1e400", "1_0", "٣", "²", "0x10", True])
 def test_case_rejects_what_is_not_a_number_of_the_feature(bench, value):
     with pytest.raises(FieldErrors):
         bench.case(PERSON | {"income": value})
@@ -122,8 +122,9 @@ def test_verdict_refuses_values_that_rules_steps_and_directions_forbid(tmp_path)
     assert problems(debt=13) == ["debt may fall by at most 10"]
     assert problems(income=70) == ["both are at most 90"]
     assert problems(income=50.5) == ["income is 0 to 100, a whole number"]
+    assert problems(income=101) == ["income is 0 to 100, a whole number"]
     with pytest.raises(FieldErrors):
-        bench.verdict(case, {"income": -50})
+        bench.verdict(case, {"income": "much"})
     answer = bench.explain(case, bench.request({"immutable": ["debt"]}))
     found = bench.verdict(case, {"debt": 20}, answer.request)
     assert found["problems"] == ["debt is immutable"]

@@ -225,6 +225,7 @@ def _person(visit: Visit, case: Case, status: int = 200, error: str = "") -> Res
         case=case,
         rows=views.rows(bench.schema, case.given),
         history=history,
+        outside=bench.outside(case),
         error=error,
     )
 

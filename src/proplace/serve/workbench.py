@@ -27,10 +27,8 @@ from proplace.core.errors import LedgerError, OptionError, ProplaceError
 from proplace.core.request import DEFAULT_TIME_LIMIT, Request
 from proplace.core.text import short
 from proplace.explain.proplace import Proplace
-from proplace.explain.prove import allowed
 from proplace.explain.results import Explanations
 from proplace.ledger.ledger import Ledger
-from proplace.region.pieces import variants
 from proplace.schema import Schema
 from proplace.schema.asked import restricted
 from proplace.schema.features import Binary, Continuous, Ordinal
@@ -312,6 +310,11 @@ class Workbench:
             return found
         return [model.classes[number] for number in model.network.predict(rows)]
 
+    def outside(self, case: Case) -> list[str]:
+        """Return the titles of the person's numbers that lie outside of their ranges."""
+        numbers = np.flatnonzero(self.schema.outside(case.row[None])[0])
+        return [self.schema.features[self.schema.columns[j].feature].title for j in numbers]
+
     # -- verdicts ------------------------------------------------------------------------------
 
     def verdict(
@@ -497,15 +500,12 @@ def _plain(value: Any) -> Any:
 
 def _problems(schema: Schema, before: Array, after: Array) -> list[str]:
     """Say why a person cannot become another row; empty if they can."""
-    people = variants(schema, before)
-    legal = schema.canonical(after, person=before)[0]
+    person, legal = schema.person(before), schema.widened(before).canonical(after)[0]
     found = []
     for feature, span in zip(schema.features, schema.spans, strict=True):
         if not np.array_equal(legal[span], after[span]):
             found.append(f"{feature.title} is {hint_of(feature)}")
-    if not found and not allowed(people, after[None])[0]:
-        found = list(people[0].broken_rules(after))
-    return found
+    return found or list(person.broken_rules(after))
 
 
 def _ranges(schema: Schema, train: pd.DataFrame) -> dict[str, tuple[float, float]]:
