@@ -33,7 +33,6 @@ from proplace.ledger.issuing import (
     person_id,
     setting_of,
 )
-from proplace.ledger.promised_set import common_set
 from proplace.ledger.queries import (
     CHUNK,
     HEAD,
@@ -51,7 +50,7 @@ from proplace.ledger.queries import (
 from proplace.ledger.recording import issue_drafts, known_promises
 from proplace.ledger.redeeming import Redemption, check_open, presented, write
 from proplace.ledger.tables import sa
-from proplace.ledger.terms import Archive, model_documents, terms_documents
+from proplace.ledger.terms import Archive, common_shifts, model_documents, terms_documents
 from proplace.ledger.verifying import Verification, Verifier
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
@@ -427,7 +426,7 @@ class Ledger:
         with self._database.read() as connection:
             groups = open_groups(connection, _day(as_of, None))
             terms = {group.terms.digest: group.terms for group in groups}
-        return common_set(Model.of(model), list(terms.values()))
+        return common_shifts(Model.of(model), list(terms.values()))
 
     # -- a retrained model -----------------------------------------------------------------------
 

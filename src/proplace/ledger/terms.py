@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from proplace.certification import canonical
-from proplace.core.errors import LedgerError, ProplaceError, TamperedError
+from proplace.core.errors import DeltaError, LedgerError, ProplaceError, TamperedError
 from proplace.core.guarantee import Guarantee, Member
 from proplace.core.network import Network
 from proplace.core.request import Request
@@ -23,6 +25,7 @@ from proplace.core.shifts import Shifts
 from proplace.ledger import tables
 from proplace.ledger.chain import sha256
 from proplace.ledger.tables import sa
+from proplace.loaders.coordinates import one_cutoff
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
@@ -31,8 +34,9 @@ from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.writing import own
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from proplace.core.network import Array, Layer
     from proplace.explain.provenance import Provenance
     from proplace.explain.results import Setting
     from proplace.schema.cells import Label
@@ -231,3 +235,65 @@ def _undated(provenance: Provenance) -> dict[str, Any]:
     facts = provenance.to_dict()
     del facts["date"], facts["request"]  # the terms hold the request
     return facts
+
+
+# -- the networks for which all promises are proved ------------------------------------------------
+
+
+def common_shifts(model: Model, terms: Sequence[Terms]) -> Shifts:
+    """Return what the promised shift sets have in common, for a model that encodes its table alike.
+
+    One set is taken as it is. What several have in common is a box of floats, made a little smaller, so
+    that it lies in each of them whatever was rounded on the way.
+    """
+    if not terms:
+        raise LedgerError("no promise is open, so that there is no set to stay in")
+    boxes: dict[str, Shifts] = {}
+    for one in terms:
+        # What trains within the set takes its cut-off from it.
+        encoding = (
+            model.encoding
+            if model.has_column_names or model.has_preprocessing
+            else one.model.encoding
+        )
+        if encoding != one.model.encoding:
+            raise DeltaError(
+                "promises were made of a model that scales or encodes its table in another way, so that "
+                "this one cannot keep to its set; keep its scalers and encoders when it is retrained, "
+                "or use repair"
+            )
+        shifts = one.guarantee.current.shifts
+        boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.encoded_as(one.model)
+    one_cutoff([one.model for one in terms])
+    first, *others = boxes.values()
+    if not others:
+        return first
+    found = first
+    for other in others:
+        found = found.intersect(other)
+    low, high = ([*net.layers] for net in (found.low, found.high))
+    pairs = [_inward(a, b) for a, b in zip(low, high, strict=True)]
+    nets = [
+        Network(layers, **found.input_transform.parts, precision="float64", folds=None)
+        for layers in zip(*pairs, strict=True)
+    ]
+    return Shifts(*nets, description=found.description, encoding=found.encoding)
+
+
+def _inward(
+    low: Layer, high: Layer
+) -> tuple[tuple[Array, Array | None], tuple[Array, Array | None]]:
+    """Both ends of a layer, two floats towards each other where there is room."""
+    (W_low, W_high), (b_low, b_high) = _closer(low.W, high.W), _closer(low.bias, high.bias)
+    none = low.b is None
+    return (W_low, None if none else b_low), (W_high, None if none else b_high)
+
+
+def _closer(low: Array, high: Array) -> tuple[Array, Array]:
+    a, b = low, high
+    for _ in range(2):
+        a, b = np.nextafter(a, np.inf), np.nextafter(b, -np.inf)
+    good = a <= b
+    if (~good & (low < high)).any():
+        raise DeltaError("the sets of the promises have hardly a network in common; use repair")
+    return np.where(good, a, low), np.where(good, b, high)
