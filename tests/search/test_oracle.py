@@ -13,7 +13,7 @@ from proplace.certification import Evidence
 from proplace.certification.batched_bnb import first_bounds
 from proplace.certification.bounds import Abstraction, WorstCaseProblem
 from proplace.core.shifts import shifted_layers
-from proplace.search.oracle import Oracle, ShiftedObjective
+from proplace.search.oracle import Oracle, Scenario
 from support.problems import problem_of
 from support.tiers import quick, seeds
 
@@ -67,7 +67,7 @@ def test_in_delta_and_not_better_than_the_attack(seed, depth):
             for (W, b), (dw, db), (V, d) in zip(pairs_of(oracle.net), radii, pairs, strict=True):
                 assert np.abs(V - W).max() <= dw + 1e-12
                 assert np.abs(d - b).max() <= db + 1e-12
-            shifted = ShiftedObjective.of(oracle.net, pairs, c)
+            shifted = Scenario.of(oracle.net, pairs, c)
             there = float(shifted.value(point))
             # the last hidden layer is moved anew, which can only hurt more
             assert there <= value + 1e-9
@@ -114,12 +114,12 @@ def test_with_two_hidden_layers_nothing_behind_the_first_is_left_to_hurt(seed):
     far = np.random.default_rng(seed).normal(size=(40, oracle.net.inputs)) * 2.0
     for point in points:
         for c, hidden, _, pairs in attacked(oracle, point):
-            shifted = ShiftedObjective.of(oracle.net, pairs, c)
+            shifted = Scenario.of(oracle.net, pairs, c)
             least = least_behind(oracle.net, radii, c, *pairs[0], far)
             np.testing.assert_allclose(shifted.value(far), least, atol=1e-9)
             u = oracle.net.transform(point)[0]
             plain = shifted_layers(oracle.shifts, u, hidden, c)
-            plain = ShiftedObjective.of(oracle.net, [pairs[0], *plain[1:]], c)
+            plain = Scenario.of(oracle.net, [pairs[0], *plain[1:]], c)
             assert (shifted.value(far) <= plain.value(far) + 1e-9).all()
 
 
@@ -130,9 +130,7 @@ def test_with_one_hidden_layer_it_is_the_worst_where_inputs_keep_their_signs(see
     signs = np.sign(oracle.net.transform(point)[0])
     near = point + np.random.default_rng(seed).normal(size=(200, oracle.net.inputs))
     near = near[(np.sign(oracle.net.transform(near)) == signs).all(axis=1)]
-    shifts = [
-        ShiftedObjective.of(oracle.net, pairs, c) for c, _, _, pairs in attacked(oracle, point)
-    ]
+    shifts = [Scenario.of(oracle.net, pairs, c) for c, _, _, pairs in attacked(oracle, point)]
     least = np.min([shifted.value(near) for shifted in shifts], axis=0)
     worst = pp.certify(oracle.net, near, radii, target_of(oracle), exact_margin=True)
     np.testing.assert_allclose(least, worst.upper, atol=1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from proplace.search.oracle import ShiftedObjective
+from proplace.search.oracle import Scenario
 from proplace.search.ranges import Ranges, needs_of, ranges_of
 from support.problems import points_of, pre_activations, random_state
 from support.tiers import quick
@@ -96,7 +96,7 @@ def test_a_conditional_sign_needs_what_is_before_it_bounded(dead):
     bounded from above; the other way round for what lowers it.
     """
     W = np.array([[1.0, -1.0]])
-    shifted = ShiftedObjective(((np.eye(2), np.zeros(2)), (W, np.zeros(1))), np.zeros(1), 0.0)
+    shifted = Scenario(((np.eye(2), np.zeros(2)), (W, np.zeros(1))), np.zeros(1), 0.0)
     low, high = (-1.0, 0.0) if dead else (0.0, 1.0)
     bounds = [(-np.ones(2), np.ones(2)), (np.array([low]), np.array([high]))]
     for conditional in (False, True):

@@ -17,7 +17,7 @@ from proplace.search.program import Program, check_deadline
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
-    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.oracle import Scenario
     from proplace.search.program import LpPoint
     from proplace.search.state import Incumbent, SearchState
 
@@ -172,7 +172,7 @@ class LocalSearch:
     def _distance(self, point: Array) -> float:
         return float(self.problem.distance.between(self.problem.x, self.problem.snap(point)))
 
-    def _worst(self, points: Array) -> list[ShiftedObjective]:
+    def _worst(self, points: Array) -> list[Scenario]:
         """The worst scenario at each point among those met and the one of an attack."""
         worst = []
         for point, attack in zip(points, self.oracle.attack(points), strict=True):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class ShiftedObjective:
+class Scenario:
     """A network of Delta together with the objective over its logits that it hurts.
 
     ``layers`` are its hidden layers as functions of ``x'`` (the input transform is folded into the
@@ -43,7 +43,7 @@ class ShiftedObjective:
         c: Array,
         offset: float = 0.0,
         miss: Array | None = None,
-    ) -> ShiftedObjective:
+    ) -> Scenario:
         """Read the shifted layers of a network, for the objective ``c`` over its logits.
 
         ``offset`` is added to the objective, so that sets of different margins have one threshold.
@@ -89,7 +89,7 @@ class Verdict(NamedTuple):
     """
 
     robust: bool
-    scenario: ShiftedObjective | None = None
+    scenario: Scenario | None = None
     missing: float = 0.0
 
 
@@ -117,14 +117,14 @@ class Oracle:
         lowest: Array = self._bounds(points).min(axis=0)
         return lowest
 
-    def attack(self, points: Array) -> list[ShiftedObjective]:
+    def attack(self, points: Array) -> list[Scenario]:
         """Look for a shift that breaks each point: a bad one, not necessarily the worst.
 
         It comes from the set that looks worst for the point.
         """
         if len(self.parts) == 1:
             return self.parts[0].attack(points)
-        found: dict[int, ShiftedObjective] = {}
+        found: dict[int, Scenario] = {}
         which = self._bounds(points).argmin(axis=0)
         for number in np.unique(which):
             rows = np.flatnonzero(which == number)
@@ -171,7 +171,7 @@ class SetOracle:
         """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
         return self.robustness.upper_bounds(points) + self.offset
 
-    def attack(self, points: Array) -> list[ShiftedObjective]:
+    def attack(self, points: Array) -> list[Scenario]:
         """Look for a shift that breaks each point: a bad one, not necessarily the worst."""
         shifts = []
         for point, attack in zip(points, self.robustness.attack(points), strict=True):
@@ -196,7 +196,7 @@ class SetOracle:
         passed = self._passed
         return passed if passed is not None and np.array_equal(passed.point, point) else None
 
-    def _shifted(self, attack: Attack) -> ShiftedObjective:
+    def _shifted(self, attack: Attack) -> Scenario:
         u, hidden, c = attack.u, list(attack.hidden), self.objectives[attack.objective]
         pairs = self._layers(u, hidden, c)
         boxes = self.robustness.boxes
@@ -205,13 +205,13 @@ class SetOracle:
             assert tolerance is not None  # noqa: S101  (there are boxes)
             miss = boxes.point(hidden) - u[: len(u) // 2] + off_centre(tolerance)
             pairs = boxes.of_network(pairs, hidden)
-            return ShiftedObjective.of(self.net, pairs, c, self.offset, miss)
+            return Scenario.of(self.net, pairs, c, self.offset, miss)
         low, high = attack.low, attack.high
         if self.tracking and len(hidden) == 2 and low is not None and high is not None:
             inside = (hidden[0] > low + _AT_END) & (hidden[0] < high - _AT_END)
             if inside.any():
                 pairs = self._following(u, hidden[0], np.flatnonzero(inside), pairs, c) or pairs
-        return ShiftedObjective.of(self.net, pairs, c, self.offset)
+        return Scenario.of(self.net, pairs, c, self.offset)
 
     def _layers(self, u: Array, hidden: list[Array], c: Array) -> list[tuple[Array, Array]]:
         """Layers of the shift with activations ``hidden`` on ``u``, as bad as can be elsewhere too.

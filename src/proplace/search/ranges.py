@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from proplace.core.network import Array
-    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.oracle import Scenario
     from proplace.search.program import Polytope
 
 Limits = dict["Hashable", tuple[float, float]]
@@ -49,7 +49,7 @@ class Ranges:
     conditional: list[Mask]
 
 
-def key_of(shifted: ShiftedObjective, layer: int, k: int) -> Hashable:
+def key_of(shifted: Scenario, layer: int, k: int) -> Hashable:
     """Name a neuron; equal neurons of the first layer have one name in all scenarios."""
     if layer > 0:
         return (shifted, layer, k)
@@ -57,7 +57,7 @@ def key_of(shifted: ShiftedObjective, layer: int, k: int) -> Hashable:
     return (W[k].tobytes(), float(b[k]))
 
 
-def ranges_of(polytope: Polytope, shifted: ShiftedObjective, limits: Limits) -> Ranges:
+def ranges_of(polytope: Polytope, shifted: Scenario, limits: Limits) -> Ranges:
     """Ranges over the polytope, not wider than ``limits``."""
     bounds: Bounds = []
     tops: list[Array] = []
@@ -101,9 +101,7 @@ def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Arra
     return above, below
 
 
-def _to_input(
-    shifted: ShiftedObjective, bounds: Bounds, A: Array, const: Array
-) -> tuple[Array, Array]:
+def _to_input(shifted: Scenario, bounds: Bounds, A: Array, const: Array) -> tuple[Array, Array]:
     """Linear lower bounds ``C x' + const`` of ``A v + const``, v the layer behind ``bounds``."""
     for (W, b), (low, high) in zip(
         reversed(shifted.layers[: len(bounds)]), reversed(bounds), strict=True
@@ -119,7 +117,7 @@ def _to_input(
     return A, const
 
 
-def needs_of(shifted: ShiftedObjective, ranges: Ranges) -> list[tuple[Mask, Mask]]:
+def needs_of(shifted: Scenario, ranges: Ranges) -> list[tuple[Mask, Mask]]:
     """For each layer: which neurons must be bounded from above, and which from below.
 
     Those that help must be bounded from above, those that hurt from below, and so on through the
@@ -141,7 +139,7 @@ def needs_of(shifted: ShiftedObjective, ranges: Ranges) -> list[tuple[Mask, Mask
     return needs[: len(shifted.layers)]
 
 
-def weights_of(shifted: ShiftedObjective, bounds: Bounds) -> list[Array]:
+def weights_of(shifted: Scenario, bounds: Bounds) -> list[Array]:
     """Bound the effect of each activation on the objective."""
     weights = [np.abs(shifted.a)]
     for layer in range(len(shifted.layers) - 1, 0, -1):

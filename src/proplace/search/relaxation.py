@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from proplace.core.network import Array
-    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.oracle import Scenario
     from proplace.search.program import LpCounts, Polytope
     from proplace.search.ranges import Limits, Ranges
     from proplace.solvers import Columns
@@ -110,7 +110,7 @@ class Relaxation(Program):
         polytope: Polytope,
         margin: float,
         limits: Limits | None = None,
-        scenarios: Sequence[ShiftedObjective] = (),
+        scenarios: Sequence[Scenario] = (),
         *,
         deadline: float = np.inf,
         counts: LpCounts | None = None,
@@ -118,7 +118,7 @@ class Relaxation(Program):
         super().__init__(polytope, deadline=deadline, counts=counts)
         self.margin = margin
         self.limits: Limits = dict(limits or {})
-        self.scenarios: list[ShiftedObjective] = []
+        self.scenarios: list[Scenario] = []
         self.neurons: list[Neuron] = []
         self._known: dict[Hashable, tuple[int, float]] = {}  # column and unit of an activation
         self._number: dict[Hashable, int] = {}
@@ -130,7 +130,7 @@ class Relaxation(Program):
 
     # -- building ----------------------------------------------------------------------------
 
-    def add_scenario(self, scenario: ShiftedObjective, within: Polytope | None = None) -> None:
+    def add_scenario(self, scenario: Scenario, within: Polytope | None = None) -> None:
         """Add a shifted network whose objective must keep the margin.
 
         First-layer neurons that are the same as in an earlier scenario share its variables. The
@@ -183,7 +183,7 @@ class Relaxation(Program):
         self._index()
 
     def _enforce_signs(
-        self, scenario: ShiftedObjective, number: int, ranges: Ranges, layer: _Layer
+        self, scenario: Scenario, number: int, ranges: Ranges, layer: _Layer
     ) -> None:
         """Add rows for the signs of a layer that hold for points of interest only.
 

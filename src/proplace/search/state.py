@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
     from proplace.region.pieces import ConvexPiece
-    from proplace.search.oracle import Oracle, ShiftedObjective
+    from proplace.search.oracle import Oracle, Scenario
     from proplace.search.problem import SearchProblem
 
 
@@ -68,7 +68,7 @@ class SearchState:
         self.polytope = Polytope.of(problem, piece)
         self.incumbent: Incumbent | None = None
         self._set_upper(cutoff)
-        self.scenarios: list[ShiftedObjective] = []
+        self.scenarios: list[Scenario] = []
         self.unresolved_bound, self.solver_failure = np.inf, ""
         self.nodes = self.rounds = 0
         self.counts = LpCounts()
@@ -109,9 +109,7 @@ class SearchState:
 
     # -- scenarios ---------------------------------------------------------------------------
 
-    def worst_at_incumbent(
-        self, scenarios: Sequence[ShiftedObjective], count: int
-    ) -> list[ShiftedObjective]:
+    def worst_at_incumbent(self, scenarios: Sequence[Scenario], count: int) -> list[Scenario]:
         """The scenarios that give the incumbent the least margins; without one, the first."""
         point = self.point
         if point is None:
@@ -119,7 +117,7 @@ class SearchState:
         values = [float(scenario.value(point)) for scenario in scenarios]
         return [scenarios[i] for i in sorted(np.argsort(values, kind="stable")[:count])]
 
-    def test(self, point: Array, scenarios: Sequence[ShiftedObjective]) -> Verdict:
+    def test(self, point: Array, scenarios: Sequence[Scenario]) -> Verdict:
         """Test exactly a point that satisfies some scenarios, unless a known scenario refutes it."""
         known = [scenario for scenario in self.scenarios if scenario not in scenarios]
         values = [float(scenario.value(point)) for scenario in known]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array
     from proplace.search.local import LocalSearch
-    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.oracle import Scenario
     from proplace.search.problem import SearchProblem
     from proplace.search.program import LpPoint
     from proplace.search.ranges import Limits
@@ -134,7 +134,7 @@ class Subproblem:
         state: SearchState,
         local: LocalSearch,
         child: Child,
-        scenarios: Sequence[ShiftedObjective],
+        scenarios: Sequence[Scenario],
     ) -> None:
         self.state, self.local = state, local
         self.bound = child.bound
@@ -144,7 +144,7 @@ class Subproblem:
         self.stop_at = float(state.counts.iterations + LEAST_ITERATIONS)
         self.failed: Array | None = None  # the last point that a test has refuted
 
-    def _relaxed(self, limits: Limits, scenarios: Sequence[ShiftedObjective]) -> Relaxation:
+    def _relaxed(self, limits: Limits, scenarios: Sequence[Scenario]) -> Relaxation:
         """Build a relaxation with all that is known by now."""
         state = self.state
         return Relaxation(

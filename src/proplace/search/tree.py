@@ -36,7 +36,7 @@ from proplace.search.subproblem import Child, Subproblem
 
 if TYPE_CHECKING:
     from proplace.region.pieces import ConvexPiece
-    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.oracle import Scenario
     from proplace.search.problem import SearchProblem
 
 
@@ -83,7 +83,7 @@ def _root(state: SearchState, local: LocalSearch) -> Subproblem | None:
     return Subproblem(state, local, Child(0.0, {}), _first_scenario(state, local))
 
 
-def _first_scenario(state: SearchState, local: LocalSearch) -> list[ShiftedObjective]:
+def _first_scenario(state: SearchState, local: LocalSearch) -> list[Scenario]:
     """The worst shift at the incumbent; without one, at the nearest point of the piece."""
     if state.point is None:
         start = local.nearest()
@@ -94,7 +94,7 @@ def _first_scenario(state: SearchState, local: LocalSearch) -> list[ShiftedObjec
 def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> tuple[float, bool]:
     """Explore subproblems, the nearest first; return the proved lower bound, and if time ran out."""
     ticket = itertools.count()
-    waiting: list[tuple[float, int, Child, list[ShiftedObjective]]] = []
+    waiting: list[tuple[float, int, Child, list[Scenario]]] = []
     state.rounds += len(current.relaxation.scenarios)
     while True:
         try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from proplace.certification import Evidence
     from proplace.core.network import Array
     from proplace.schema import Column
-    from proplace.search.oracle import ShiftedObjective
+    from proplace.search.oracle import Scenario
     from proplace.search.problem import SearchProblem
 
     Mask = npt.NDArray[np.bool_]
@@ -107,7 +107,7 @@ class _Writer:
         self.columns, self.values = self._values()
         self.x: Array = problem.x[self.columns]
         self.weights: Array = problem.distance.weights[self.columns]
-        self.scenarios: list[ShiftedObjective] = self.oracle.attack(point[None])
+        self.scenarios: list[Scenario] = self.oracle.attack(point[None])
         self.rows: Array = np.zeros((0, len(point)))
         self.distances: Array = np.zeros(0)
         self.margins: Array = np.zeros(0)
@@ -149,7 +149,7 @@ class _Writer:
         self.distances = np.concatenate([self.distances, distances])
         self.margins = np.concatenate([self.margins, np.min(margins, axis=0)])
 
-    def _choices(self, scenario: ShiftedObjective) -> Array:
+    def _choices(self, scenario: Scenario) -> Array:
         """All choices of values that are optimal for some price of margin."""
         gradient, here = scenario.gradient(self.base)[self.columns], self.base[self.columns]
         finite = np.isfinite(self.values)
@@ -189,7 +189,7 @@ class _Writer:
         rows[:, self.columns] = values
         return rows
 
-    def _moves(self, row: Array, margin: float, scenario: ShiftedObjective) -> Array:
+    def _moves(self, row: Array, margin: float, scenario: Scenario) -> Array:
         """Changes of one or two columns of a row that come nearer and keep the linearised margin."""
         here, gradient = row[self.columns], scenario.gradient(row)[self.columns]
         column, option = np.nonzero(np.isfinite(self.values) & (self.values != here[:, None]))
