@@ -369,7 +369,10 @@ def test_pairs_are_the_nearest_points_with_two_changes(seed, free):
 
 def test_promising_features_raise_the_margin_or_the_plausibility_most(monkeypatch):
     search, _ = world(0)
-    gain, usual = np.array([5.0, 1, 1, 1, 2.0, 3.0, 4.0]), np.array([1.0, 6, 6, 6, 3.0, 2.0, 5.0])
+    gain, usual = (
+        np.array([5.0, 1, 1, 1, 2.0, 3.0, 4.0]),
+        np.array([0.01, 0.06, 0.06, 0.06, 0.03, 0.02, 0.05]),
+    )
     problem = SimpleNamespace(**vars(search.problem))
     problem.guarantee = SimpleNamespace(members=[member(gain, 0.0)])
     search = replace(search, problem=problem, typical=Usual(usual, 0.0))
@@ -531,6 +534,20 @@ def test_the_polishing_grid_has_a_root_of_its_size_for_each_number(size, each, m
     assert search._polished(row).tolist() == row.tolist()
     both = {(one[0], one[6]) for one in rows if one[0] < 1.0 and one[6] < 1.0}
     assert len(both) == max(0, each - 2) ** 2  # the last two values are that of the point
+
+
+def test_polishing_moves_numbers_together():
+    """Neither number can come nearer alone."""
+    search, _ = world(0, typical=False)
+    search = replace(
+        search,
+        robust=lambda rows: rows[:, 6] == 0.5 + rows[:, 0] / 2,
+        allowed=lambda rows: np.ones(len(rows), bool),
+    )
+    search.problem.guarantee.members[:] = [member(np.zeros(7), -1.0)]
+    row = with_value(with_value(search.problem.x, 0, 1.0), 4, 1.0)
+    found = search._polished(row)
+    assert (found[0], found[6]) == (1 / 16, 17 / 32)
 
 
 def test_values_around_a_change_lie_in_its_direction(monkeypatch):
