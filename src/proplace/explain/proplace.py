@@ -392,7 +392,7 @@ class Proplace(Explainer):
         if near.status != "found":
             return Finding(near.status, near.reason, encoded_original=x)
         problem = self._problem(x, request)
-        if near.late:  # without all neighbours nothing can be concluded about the region
+        if near.timed_out:  # without all neighbours nothing can be concluded about the region
             outcome = SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
         else:
             outcome = search(
@@ -408,7 +408,7 @@ class Proplace(Explainer):
             () if boxes else tuple(pieces),
             ruled=bool(fixed),
         )
-        finding = self._finding(attempt, clock, "" if near.late else self._few(near.rows))
+        finding = self._finding(attempt, clock, "" if near.timed_out else self._few(near.rows))
         if typical is not None and finding.found:
             finding = self._made_typical(finding, attempt, typical, clock)
         return replace(

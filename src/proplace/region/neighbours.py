@@ -45,14 +45,14 @@ _MOST_SCANNED = 20_000  # rows among which typical ones are sought
 class Neighbours:
     """Robust rows for one person, nearest first; ``reason`` says why there are none.
 
-    ``late``: the deadline came before all rows were tested, so that nearer ones may be missing.
+    ``timed_out``: the deadline came before all rows were tested, so that nearer ones may be missing.
     ``typical``: False if typical rows were asked for and there is none.
     """
 
     rows: Array
     status: Literal["found", "no_robust_neighbour", "infeasible_rules"]
     reason: str = ""
-    late: bool = False
+    timed_out: bool = False
     typical: bool = True
 
 
@@ -90,7 +90,7 @@ class RobustRows:
     slack: float
     rows: Array
     distance: L1
-    called: str = ""  # the target in words; else by its number
+    target_label: str = ""  # the target in words; else by its number
     progress: bool = False  # show a bar while the rows are tested
     robust: Array = field(init=False)
     _none: str = field(init=False, default="")  # why there are no robust rows
@@ -156,14 +156,14 @@ class RobustRows:
         found = _Found(k, typical)
         adapted = person.adapt(self.rows)
         allowed = person.allowed(adapted)
-        late = self._collect(person, adapted[allowed], found, deadline)
-        if not (found.full or late):
+        timed_out = self._collect(person, adapted[allowed], found, deadline)
+        if not (found.full or timed_out):
             others = person.adapt(self.rows[~allowed], overwrite_categories=True)
-            late = self._collect(person, others[person.allowed(others)], found, deadline)
+            timed_out = self._collect(person, others[person.allowed(others)], found, deadline)
         rows = found.good or found.atypical
-        if rows or late:
+        if rows or timed_out:
             stacked = np.array(list(rows.values())).reshape(-1, self.rows.shape[1])
-            return Neighbours(stacked, "found", late=late, typical=bool(found.good))
+            return Neighbours(stacked, "found", timed_out=timed_out, typical=bool(found.good))
         return self._why_none(person, deadline)
 
     def _collect(self, person: Person, rows: Array, found: _Found, deadline: float) -> bool:
@@ -172,11 +172,11 @@ class RobustRows:
         for start in range(0, len(order), _BLOCK):
             block = rows[order[start : start + _BLOCK]]
             block = block[self.test(block, deadline)]
-            late = time.monotonic() >= deadline
+            timed_out = time.monotonic() >= deadline
             found.add(block)
             if found.full or (found.atypical and start >= _MOST_SCANNED):
-                return late and not found.full
-            if late:
+                return timed_out and not found.full
+            if timed_out:
                 return True
         return False
 
@@ -205,10 +205,10 @@ class RobustRows:
         """Say that nothing in the data is robust, and what to change."""
         main = self.guarantee.current
         reached = int((main.network.predict(self.rows) == self.target).sum())
-        called = self.called or f"class {self.target}"
+        target_label = self.target_label or f"class {self.target}"
         each = self._for_each(self.rows) or f" {main.description}"
         return (
-            f"none of {len(self.rows)} training rows is robust for {called}{each} "
+            f"none of {len(self.rows)} training rows is robust for {target_label}{each} "
             f"({reached} have the class at all); {main.advice} or add data"
         )
 
