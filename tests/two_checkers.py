@@ -27,7 +27,7 @@ import proplace as pp
 from changed_proofs import paths
 from oracles import random_box, random_case
 from proplace import verify
-from proplace.certification import Choice, Refusal, Space, certify, checker
+from proplace.certification import Choice, FixedPredictionSearch, Space, certify, checker
 from proplace.certification import certificate as documents
 from support.problems import dense, raised
 
@@ -166,7 +166,7 @@ def _fixed(rng):
     for network, target, spaces in pairs:
         ball = pp.Shifts.of(network, 0.01)
         for shifts in (ball, pp.Shifts(ball.low, ball.high)):
-            refusal = Refusal(network, shifts, target)
+            refusal = FixedPredictionSearch(network, shifts, target)
             trees = refusal.prove(spaces)
             if trees is not None:
                 text = refusal.certificate(trees).text

@@ -12,7 +12,7 @@ import pytest
 import proplace as pp
 from certification.problems import called
 from oracles import accepted_rows, random_box
-from proplace.certification import Refusal, Space, certify, checker
+from proplace.certification import FixedPredictionSearch, Space, certify, checker
 from support.problems import raised
 
 pytestmark = pytest.mark.source
@@ -105,7 +105,7 @@ def of_bundles(folder):
 def of_fixed_predictions(folder):
     net = pp.Network([([[0.0, 0.0, 0.0]], [1.0])])
     net.save(folder / "always.npz")
-    refusal = Refusal(net, pp.Shifts.of(net, 0.01), 0)
+    refusal = FixedPredictionSearch(net, pp.Shifts.of(net, 0.01), 0)
     proof = refusal.certificate(refusal.prove([Space.of(np.zeros(3), np.ones(3))]))
     wrong = [(["proof.json", "always.npz", "--target", "0"], "opposite")]
     return proof, ["always.npz"], "fixed: no network", wrong

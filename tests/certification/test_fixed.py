@@ -11,7 +11,7 @@ import pytest
 
 import proplace as pp
 from oracles import BoxMilp, corner_margins, margins_of, random_box, random_case, size_of, spread
-from proplace.certification import Choice, Refusal, Space, certify
+from proplace.certification import Choice, FixedPredictionSearch, Space, certify
 from proplace.certification.fixed import STRICT
 from proplace.core.errors import CertificateError
 from support.errors import raises
@@ -44,7 +44,9 @@ def test_a_box_is_refused_iff_no_network_accepts_a_point_of_it(hidden, outputs):
             best = best_margin(case.net, low, high, delta, case.target)
             if abs(best) < 1e-6:
                 continue
-            found = Refusal(case.net, shifts, case.target).prove([Space.of(low, high)])
+            found = FixedPredictionSearch(case.net, shifts, case.target).prove(
+                [Space.of(low, high)]
+            )
             assert (found is not None) == (best < 0.0)
             met[found is not None] += 1
     assert min(met.values()) >= 3
@@ -62,7 +64,7 @@ def test_of_several_classes_none_may_let_the_target_win():
         signs = spread(net, 0.01, rng.choice([-1.0, 1.0], (40, size_of(net))))
         grid = itertools.product(*np.linspace(low, high, 9).T)
         best = max(margins_of(signs, np.array(x), 0).max() for x in grid)
-        found = Refusal(net, pp.Shifts.of(net, 0.01), 0).prove([Space.of(low, high)])
+        found = FixedPredictionSearch(net, pp.Shifts.of(net, 0.01), 0).prove([Space.of(low, high)])
         assert found is None or best < 0.0
         proved, accepted = proved + (found is not None), accepted + (best >= 0.0)
     assert proved >= 4
@@ -76,12 +78,14 @@ def test_different_classes_may_beat_the_target_in_different_places(boxed):
     shifts = pp.Shifts.of(net, 0.05)
     if boxed:
         shifts = pp.Shifts(shifts.low, shifts.high)
-    (root,) = Refusal(net, shifts, 0).prove([Space.of(np.array([-1.0]), np.array([1.0]))])
+    (root,) = FixedPredictionSearch(net, shifts, 0).prove(
+        [Space.of(np.array([-1.0]), np.array([1.0]))]
+    )
     assert {leaf.other for leaf in root.leaves()} == {1, 2}
     for leaf in root.leaves():
         ends = np.array([leaf.space.low, leaf.space.high])
         assert (net.logits(ends)[:, leaf.other] > 0.1).all()
-    assert Refusal(net, pp.Shifts.of(net, 0.15), 0).prove([root.space]) is None
+    assert FixedPredictionSearch(net, pp.Shifts.of(net, 0.15), 0).prove([root.space]) is None
 
 
 @pytest.mark.parametrize("target", [0, 1])
@@ -95,10 +99,10 @@ def test_a_tie_is_never_a_refusal(outputs, target):
     ends = sorted([-2.0 * towards, 0.0])
     touching = Space.of(np.array([ends[0]]), np.array([ends[1]]))
     assert net.margin([[0.0]], target)[0] == 0.0
-    assert Refusal(net, shifts, target).prove([touching]) is None
+    assert FixedPredictionSearch(net, shifts, target).prove([touching]) is None
     ends = sorted([-2.0 * towards, -2.0 * STRICT * towards])
     beside = Space.of(np.array([ends[0]]), np.array([ends[1]]))
-    assert Refusal(net, shifts, target).prove([beside]) is not None
+    assert FixedPredictionSearch(net, shifts, target).prove([beside]) is not None
 
 
 def test_a_point_that_one_corner_of_delta_accepts_is_not_refused():
@@ -107,7 +111,7 @@ def test_a_point_that_one_corner_of_delta_accepts_is_not_refused():
     x, shifts = np.array([1.0, 0.25]), []
     for delta in np.linspace(0.0, 0.4, 41):
         best = corner_margins(net, x, delta, 1).max()
-        found = Refusal(net, pp.Shifts.of(net, delta), 1).prove([Space.of(x, x)])
+        found = FixedPredictionSearch(net, pp.Shifts.of(net, delta), 1).prove([Space.of(x, x)])
         if abs(best) > 1e-6:
             assert (found is not None) == (best < 0.0)
             shifts.append(best < 0.0)
@@ -119,15 +123,18 @@ def test_choices_are_exact_where_their_hull_is_not():
     net = pp.Network([([[1.0], [-1.0]], [-0.5, 0.5]), ([[-4.0, -4.0]], [1.0])])  # |x - .5| <= .25
     shifts = pp.Shifts.of(net, 0.01)
     low, high = np.zeros(1), np.ones(1)
-    assert Refusal(net, shifts, 1).prove([Space.of(low, high)]) is None
+    assert FixedPredictionSearch(net, shifts, 1).prove([Space.of(low, high)]) is None
     two = Choice(np.array([0]), np.array([[0.0], [1.0]]))
-    (root,) = Refusal(net, shifts, 1).prove([Space.of(low, high, [two])])
+    (root,) = FixedPredictionSearch(net, shifts, 1).prove([Space.of(low, high, [two])])
     assert [leaf.space.low[0] for leaf in root.leaves()] == [0.0, 1.0]
     three = Choice(np.array([0]), np.array([[0.0], [0.5], [1.0]]))
-    assert Refusal(net, shifts, 1).prove([Space.of(low, high, [three])]) is None
-    assert Refusal(net, shifts, 1).prove([Space.of(low, high, [two])], most=2) is None
+    assert FixedPredictionSearch(net, shifts, 1).prove([Space.of(low, high, [three])]) is None
+    assert FixedPredictionSearch(net, shifts, 1).prove([Space.of(low, high, [two])], most=2) is None
     late = time.monotonic() - 1.0
-    assert Refusal(net, shifts, 1).prove([Space.of(low, high, [two])], deadline=late) is None
+    assert (
+        FixedPredictionSearch(net, shifts, 1).prove([Space.of(low, high, [two])], deadline=late)
+        is None
+    )
 
 
 def test_cuts_cover_their_space():
@@ -173,7 +180,7 @@ def wide_case(kind):
         shifts = pp.Shifts(shifts.low, shifts.high)
     low, high = np.array([0.0, 0.0, 0.5]), np.array([1.0, 1.0, 0.5])
     two = Choice(np.array([1]), np.array([[0.0], [1.0]]))
-    refusal = Refusal(net, shifts, 0)
+    refusal = FixedPredictionSearch(net, shifts, 0)
     space = Space.of(low, high, [two])
     return net, shifts, space, refusal.certificate(refusal.prove([space]))
 
@@ -272,7 +279,7 @@ def test_certificates_of_random_networks_are_accepted(seed):
         delta = random_box(rng, case.net) if seed % 3 == 2 else case.delta
         shifts = pp.Shifts.of(case.net, delta)
         low, high = (ends[0] for ends in around(rng, case.X[:1]))
-        refusal = Refusal(case.net, shifts, case.target)
+        refusal = FixedPredictionSearch(case.net, shifts, case.target)
         trees = refusal.prove([Space.of(low, high)], most=16)
         if trees is not None:
             met += 1

@@ -12,7 +12,7 @@ import pytest
 
 import proplace as pp
 from commands import run
-from proplace.certification import Refusal, Space, digest
+from proplace.certification import FixedPredictionSearch, Space, digest
 from proplace.core.errors import OptionError
 from support.errors import raises
 from two_checkers import NO_NODE, NODE, Case, javascript_verdicts, python_verdict
@@ -79,7 +79,7 @@ def fixed_predictions():
     """Leaves of a fixed prediction need a margin above 0: a tie may count as acceptance."""
     net = pp.Network([([[1.0, -1.0]], [-0.5])])
     space = Space.of(np.array([0.0, 0.5]), np.array([0.75, 0.5]))
-    refusal = Refusal(net, pp.Shifts.of(net, 0.0), target=1)
+    refusal = FixedPredictionSearch(net, pp.Shifts.of(net, 0.0), target=1)
     facts = refusal.certificate(refusal.prove([space])).facts
     leaf = facts["trees"][0][0]["certificate"]
     for good, margin in (

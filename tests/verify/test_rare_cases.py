@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from proplace.certification import Choice, Refusal, Space, certify, digest
+from proplace.certification import Choice, FixedPredictionSearch, Space, certify, digest
 from two_checkers import NO_NODE, NODE, Case, javascript_verdicts, margins_around, python_verdict
 
 pytestmark = pytest.mark.skipif(NODE is None, reason=NO_NODE)
@@ -144,7 +144,7 @@ def fixed():
     net = pp.Network([([[-1.0, -1.0]], [-1.0])])
     shifts = pp.Shifts.of(net, 0.01)
     space = Space.of(np.zeros(2), np.ones(2), [Choice(np.array([1]), np.array([[0.0], [1.0]]))])
-    refusal = Refusal(net, shifts, 1)
+    refusal = FixedPredictionSearch(net, shifts, 1)
     facts = refusal.certificate(refusal.prove([space])).facts
     (leaf,) = facts["trees"][0]  # one leaf covers all
     proof = leaf["certificate"]

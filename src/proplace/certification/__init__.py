@@ -20,7 +20,7 @@ from proplace.certification.certificate import (
 )
 from proplace.certification.checker import Verdict
 from proplace.certification.engine import FULL, Budget
-from proplace.certification.fixed import STRICT, Choice, Refusal, Space
+from proplace.certification.fixed import STRICT, Choice, FixedPredictionSearch, Space
 from proplace.certification.guarantee import GuaranteeResult, prove, time_left, together
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.proofs import Certificates, Evidence
@@ -56,13 +56,13 @@ __all__ = [
     "Choice",
     "Evidence",
     "FixedPrediction",
+    "FixedPredictionSearch",
     "GuaranteeResult",
     "InputBox",
     "InputBoxes",
     "Margin",
     "PointRobustness",
     "Proof",
-    "Refusal",
     "Space",
     "Verdict",
     "WorstCase",

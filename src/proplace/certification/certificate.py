@@ -315,9 +315,9 @@ class FixedPrediction(Document):
     --------
     >>> import numpy as np
     >>> from proplace import Network, Shifts
-    >>> from proplace.certification import Refusal, Space
+    >>> from proplace.certification import FixedPredictionSearch, Space
     >>> net = Network([([[1.0, -1.0]], [-0.5])])
-    >>> refusal = Refusal(net, Shifts.of(net, 0.05), target=1)
+    >>> refusal = FixedPredictionSearch(net, Shifts.of(net, 0.05), target=1)
     >>> space = Space.of(np.array([0.0, 0.5]), np.array([0.75, 0.5]))
     >>> proof = refusal.certificate(refusal.prove([space]))
     >>> verdict = proof.check(net)

@@ -149,7 +149,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Refusal:
+class FixedPredictionSearch:
     """The question whether every network of a box refuses every input of some spaces.
 
     Attributes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.certification import Refusal, required_margins
+from proplace.certification import FixedPredictionSearch, required_margins
 from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import enumerated
 from proplace.explain.claims import display_title, format_range
@@ -69,7 +69,7 @@ def fixed(
         if member.contains_network and (member.network.predict(known) == target).any():
             continue
         rounding = functools.partial(_rounding, member)
-        refusal = Refusal(member.network, member.shifts, target, rounding)
+        refusal = FixedPredictionSearch(member.network, member.shifts, target, rounding)
         trees = refusal.prove(spaces, deadline=deadline)
         if trees is not None:
             return Finding(
