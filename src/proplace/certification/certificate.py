@@ -531,7 +531,7 @@ class CertificateBundle(Document):
 
 
 Proof: TypeAlias = "Certificate | CertificateBundle | FixedPrediction"
-"""A certificate; where several sets of networks have a say, one for each in a bundle.
+"""A certificate; if a guarantee has several members, one for each in a bundle.
 
 That of a fixed prediction says that there can be no answer.
 """

@@ -52,7 +52,7 @@ class Promise:
     expires
         The last day on which it holds, ``2027-03-31``; None where it has none.
     terms
-        The model, the sets of networks, the class and the tolerance.
+        The model, the guarantee and the request.
     facts
         Person and answer in original units, sentence, and what is proved.
     point, low, high

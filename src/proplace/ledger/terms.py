@@ -1,4 +1,4 @@
-"""The terms of promises: the model, the sets of networks, the class; kept as documents in the ledger.
+"""The terms of promises: model, guarantee and request, kept as documents in the ledger.
 
 A document is named by the SHA-256 of its content. Networks and boxes are ``.npz`` files as
 :meth:`proplace.Network.save` and :meth:`proplace.Shifts.save` write them; a model and the terms are JSON

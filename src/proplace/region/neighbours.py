@@ -1,7 +1,7 @@
 r"""The plausible region of a person: robust neighbours, grouped into convex pieces.
 
 :math:`S(k, \Delta)` are the k nearest distinct rows of the training data that the person may become
-and that are robust at the margin of the search, for every set of networks that has a say. Rows are first
+and that are robust at the margin of the search, for every member of the guarantee. Rows are first
 made to fit the person's rules where they can (an immutable feature takes the person's value), and what
 was changed is tested again; so an answer exists whenever the data hold one admissible robust row. Rows
 that share the person's immutable categories without a change are preferred.

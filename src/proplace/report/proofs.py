@@ -114,7 +114,7 @@ def command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
 
 
 def _saving(n: int, setting: Setting | None) -> tuple[str, ...]:
-    """How to save a certificate, and the sets of networks that it is about, from Python."""
+    """Return Python lines that save a certificate and the guarantee that it is about."""
     words = [f'result[{n}].certificate.save("proof.json")']
     members = () if setting is None else setting.guarantee.members
     files = {} if setting is None else files_of(setting.guarantee)
