@@ -66,8 +66,8 @@ Typical = Annotated[
 Gap = Annotated[
     float,
     typer.Option(
-        help="How much farther than the nearest one a counterfactual may be, as a share: 0.01 is 1%. A "
-        "smaller gap takes longer; 0 is exact."
+        help="Share of the distance that a nearer counterfactual could save at most: 0.01 is 1%. A "
+        "smaller share takes longer; 0 is exact."
     ),
 ]
 
