@@ -130,9 +130,13 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; connections wait in it until the server runs."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.bind((host, port))
-    found.listen(128)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(128)
+    except OSError:
+        found.close()
+        raise
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -123,7 +122,7 @@ def _templates() -> jinja2.Environment:
 def _page(request: Request, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:
     access: Access = request.app.state.access
     bench: Workbench = request.app.state.bench
-    facts = {"root": access.root, "bench": bench, "today": datetime.date.today(), **facts}
+    facts = {"root": access.root, "bench": bench, **facts}
     return HTMLResponse(_templates().get_template(f"{template}.html.j2").render(facts), status)
 
 
