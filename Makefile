@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test test-slow test-all mutants fuzz kills golden wheel-test oldest docs lint format bench clean
+.PHONY: demo picture test test-slow test-all mutants fuzz kills golden sentences wheel-test oldest docs lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -68,6 +68,10 @@ kills: $(VENV)/test.stamp
 # Golden data: prints every moved status, distance and digest, and saves the new ones.
 golden: $(VENV)/test.stamp
 	PYTHONPATH=tests $(BIN)/python -W ignore -m golden.make $(if $(ONLY),--only '$(ONLY)')
+
+# Sentences that are read back and compared with an exact oracle; none may claim more than was proved.
+sentences: $(VENV)/test.stamp
+	PYTHONPATH=tests $(BIN)/python -W ignore -m sentences 100000
 
 wheel-test:
 	tests/wheel.sh $(PYTHON)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
+from proplace.core.text import listing, short
 from proplace.explain.claims import difference, format_pair, format_value
 from proplace.schema.amounts import amount, number
 
@@ -134,3 +135,9 @@ def test_a_value_alone():
     assert format_value(pp.Categorical("c", ["a", "b"]), "a") == "a"
     assert format_value(feature("years"), 1) == "1 year"
     assert format_value(pp.Ordinal("o", [True, False], values=[0, 1]), True) == "True"
+
+
+def test_messages_write_numbers_as_people_do():
+    assert short(np.int64(32)) == "32"
+    assert short([np.float64(0.5), np.str_("cook")]) == "[0.5, 'cook']"
+    assert listing(np.array([1, 2])) == "1, 2"

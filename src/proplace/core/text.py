@@ -11,7 +11,7 @@ import difflib
 import itertools
 import re
 from reprlib import Repr
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,6 +95,10 @@ class _Brief(Repr):
         self.maxlevel = 2
         self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = 6
         self.maxother = 2 * VALUE
+
+    def repr1(self, x: Any, level: int) -> str:
+        plain = x.item() if getattr(x, "ndim", None) == 0 and hasattr(x, "item") else x
+        return super().repr1(plain, level)  # 32, not np.int64(32)
 
     def repr_str(self, x: str, level: int) -> str:
         return repr(x if len(x) <= 2 * VALUE else x[: 2 * VALUE])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import pandas as pd
 
-from proplace.core.text import visible
+from proplace.core.text import short, visible
 from proplace.explain.findings import STATUSES
 from proplace.region.typical import is_typical
 
@@ -282,14 +282,13 @@ class Explanation:
 
     def __repr__(self) -> str:
         if not self.found:
-            return f"Explanation({self.index!r}, {self.status})"
+            return f"Explanation({short(self.index)}, {self.status})"
         changed = ", ".join(
             visible(f"{name}: {row['from']} -> {row['to']}")
             for name, row in self.changes.iterrows()
         )
-        return (
-            f"Explanation({self.index!r}, {self.status}, distance {self.distance:.4g}; {changed})"
-        )
+        who = short(self.index)
+        return f"Explanation({who}, {self.status}, distance {self.distance:.4g}; {changed})"
 
 
 class Explanations(Sequence[Explanation]):
