@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Self
 
 import joblib
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 from proplace.certification import prove
+from proplace.core import errors
 from proplace.core.distances import name_of
 from proplace.core.errors import MissingExtraError, OptionError
 from proplace.core.options import processes
@@ -29,7 +32,6 @@ from proplace.core.request import DEFAULT_GAP, Request
 from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
 from proplace.explain.parallel import Workers
-from proplace.explain.parameters import NotFittedError, Parameters
 from proplace.explain.prove import Clock, Prover
 from proplace.explain.provenance import Provenance, Training
 from proplace.explain.results import Setting
@@ -64,7 +66,11 @@ Person = tuple["Array", "BadRow | None"]
 """An encoded row, and what is wrong with it if it is bad."""
 
 
-class Explainer(Parameters, ABC):
+class NotFittedError(errors.NotFittedError, SklearnNotFittedError):  # type: ignore[misc]
+    """The library's error, which scikit-learn's own tools catch as theirs."""
+
+
+class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
     """What all methods share; see :class:`proplace.Proplace` for the parameters and the results.
 
     Attributes
@@ -409,6 +415,9 @@ class Explainer(Parameters, ABC):
             k=getattr(self, "k", None),
             region=getattr(self, "region", None),
         )
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(**self.get_params(deep=False))  # the model is data, and stays trained
 
     def check_fitted(self) -> None:
         """Raise ``NotFittedError`` unless ``fit`` was called."""
