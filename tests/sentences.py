@@ -349,7 +349,14 @@ class Judge:
         for j, column in enumerate(self.schema.columns):
             if self.schema.features[column.feature].immutable:
                 low[j] = high[j] = x[j]
-        return [] if self.oracle.most(low, high, self.radius) < 0 else ["an input that is accepted"]
+        spans = [self.schema.span(f.name) for f in self.features if isinstance(f, pp.Categorical)]
+        for chosen in itertools.product(*[range(span.start, span.stop) for span in spans]):
+            for span, one in zip(spans, chosen, strict=True):
+                for j in range(span.start, span.stop):
+                    low[j] = high[j] = Fraction(int(j == one))
+            if self.oracle.most(low, high, self.radius) >= 0:
+                return ["an input that is accepted"]
+        return []
 
 
 def _within(low, high, box):

@@ -129,4 +129,6 @@ def _with_range(schema: Schema, spaces: Sequence[Space], feature: AnyFeature) ->
         return title
     ends = min(space.low[j] for space in wide), max(space.high[j] for space in wide)
     low, high = feature.write(np.array(ends)[:, None]).tolist()
+    low = low if feature.lower is None else max(low, feature.lower)
+    high = high if feature.upper is None else min(high, feature.upper)
     return f"{title} ({format_range(feature, low, high)})"
