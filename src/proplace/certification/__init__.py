@@ -21,7 +21,7 @@ from proplace.certification.certificate import (
 from proplace.certification.checker import Verdict
 from proplace.certification.engine import FULL, Budget
 from proplace.certification.fixed import STRICT, Choice, FixedPredictionSearch, Space
-from proplace.certification.guarantee import GuaranteeResult, prove, time_left, together
+from proplace.certification.guarantee import GuaranteeResult, prove, together
 from proplace.certification.input_boxes import InputBox, InputBoxes
 from proplace.certification.proofs import Certificates, Evidence
 from proplace.certification.robustness import (
@@ -80,7 +80,6 @@ __all__ = [
     "required_margins",
     "rounding_error",
     "thresholds",
-    "time_left",
     "together",
     "worst_case",
     "written",
