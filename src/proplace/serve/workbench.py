@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import pandas as pd
 
-from proplace.certification.guarantee import prove
+from proplace.certification import prove
 from proplace.core.errors import LedgerError, OptionError, ProplaceError
 from proplace.core.request import DEFAULT_TIME_LIMIT, Request
 from proplace.core.text import short
