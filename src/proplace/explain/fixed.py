@@ -123,7 +123,6 @@ def _with_range(schema: Schema, spaces: Sequence[Space], feature: AnyFeature) ->
     if not isinstance(feature, Continuous):
         return title
     j = schema.span(feature.name).start
-    # a value outside of the range, which may only stay as it is, is a space of its own
     wide = [space for space in spaces if space.low[j] < space.high[j]]
     if not wide:
         return title

@@ -329,7 +329,7 @@ class Model:
     def encode(self, X: pd.DataFrame | npt.ArrayLike) -> Array:
         """Encode a table as the model itself does: rows of the network.
 
-        Numbers may lie a little outside of the ranges of the schema: the model takes any. True and
+        Numbers may lie outside of the ranges of the schema: the model takes any. True and
         false count as 1 and 0 where nobody has described the column.
         """
         table = self.table(X)

@@ -82,9 +82,8 @@ class Continuous(_Feature):
     name
         Name of the column in the table.
     lower, upper
-        Range of legal values. Either may be left out if ``scaling`` does not need it. A person's own
-        value may lie outside of a range with two ends, by up to a quarter of it or one step: then it
-        stays what it is, or moves into the range.
+        Range of legal values. Either may be left out if ``scaling`` does not need it. For a
+        person whose own value lies outside, the range is widened to that value.
     step
         An answer takes the values ``lower``, ``lower + step``, ... up to ``upper``, or leaves the
         person's own value as it is. Training rows and people may lie anywhere between.
