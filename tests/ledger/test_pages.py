@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import proplace as pp
-from support.lenders import INCOME_DEBT, NET, promise_rows, refused
+from support.lenders import INCOME_DEBT, NET, STRICT, promise_rows, refused
 
 PEOPLE = ["anna", "Bert", "carl%a"]
 
@@ -61,6 +61,15 @@ def test_promise_of_yesterday_stands_on_the_page_of_expired_ones(place, monkeypa
         numbers = promise_rows(ledger, NET, pp.Shifts.of(NET, 0.01), rows, expires=yesterday)
         assert pages(ledger, 5, state="expired") == [numbers]
         assert pages(ledger, 5, state="open") == []
+
+
+def test_verdicts_of_an_audit_are_chosen_and_counted_by_the_database(ledger):
+    audit = ledger.audit(STRICT)
+    whole = ledger.verdicts(audit.number)
+    assert set(whole["verdict"]) == {"broken"}
+    assert len(ledger.verdicts(audit.number, ["broken"], size=2)) == 2
+    assert ledger.verdicts(audit.number, ["proved", "holds"]).empty
+    assert ledger.verdicts(audit.number, ["broken"]).equals(whole)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -166,6 +167,23 @@ def test_same_question_has_the_same_answer_and_another_one_has_not(bench, answer
         bench.answer("0" * 24)
     with pytest.raises(OptionError, match="not a feature"):
         bench.request({"immutable": ["dept"]})
+
+
+def test_same_question_at_once_is_searched_once(bench, monkeypatch):
+    searches, search = [], bench._explainer.explain
+
+    def counted(*given, **options):
+        searches.append(given)
+        time.sleep(0.1)
+        return search(*given, **options)
+
+    monkeypatch.setattr(bench._explainer, "explain", counted)
+    case, request = bench.case({"income": 5, "debt": 44}), bench.request({})
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: bench.explain(case, request), range(8)))
+    assert found[0].wait(20)
+    assert {each.key for each in found} == {found[0].key}
+    assert len(searches) == 1
 
 
 def test_search_that_failed_is_repeated(bench, monkeypatch):

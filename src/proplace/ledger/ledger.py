@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
     from proplace.ledger.issuing import Existing, Ids
+    from proplace.ledger.judging import Verdict
     from proplace.ledger.promise import OpenPromises, Promise, Recipient, State
     from proplace.schema import Schema
 
@@ -550,11 +551,22 @@ class Ledger:
             audited(writer.connection, audit)
             return writer.append("decided", {"audit": int(audit), "go": False, "note": note})
 
-    def verdicts(self, audit: int) -> pd.DataFrame:
+    def verdicts(
+        self, audit: int, only: Collection[Verdict] | None = None, *, size: int | None = None
+    ) -> pd.DataFrame:
         """Return the verdicts of an audit, one row per promise, with person and margin.
 
         The index is the number of the promise. The person and the sentence are None once the person is
         erased.
+
+        Parameters
+        ----------
+        audit
+            Number of the audit.
+        only
+            The verdicts to return; None for all.
+        size
+            Largest number of rows; None for any.
         """
         v, own, p = tables.verdicts.c, tables.personal.c, tables.promises.c
         query = (
@@ -563,7 +575,10 @@ class Ledger:
             .join(tables.personal, own.entry == v.promise, isouter=True)
             .where(v.audit == int(audit))
             .order_by(v.promise)
+            .limit(size)
         )
+        if only is not None:
+            query = query.where(v.verdict.in_(list(only)))
         rows = []
         with self._database.read() as connection:
             audited(connection, audit)  # raises if there is no such audit

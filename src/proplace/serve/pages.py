@@ -36,6 +36,7 @@ OPEN = frozenset(("/login", "/static/style.css", "/static/script.js", "/api/v1/h
 _PREFIX = "is:"  # of the fields of a person, which may have any name
 _WAIT = 1.5  # seconds that a page waits for its search
 _PAGE = 50  # promises
+_MOST_PEOPLE = 200  # people of an audit
 _FILES = {"style.css": "text/css", "script.js": "text/javascript"}
 
 
@@ -439,19 +440,19 @@ def upload(visit: Visit) -> Response:
 def audit(visit: Visit) -> Response:
     """One audit: the counts of its verdicts, and the people whose promises are broken."""
     number = visit.number()
-    frame = visit.bench.book.verdicts(number)
-    entry = next(e for e in visit.bench.book.entries(kinds=["audited"]) if e.seq == number)
-    counts = {each: int((frame["verdict"] == each).sum()) for each in views.VERDICTS}
-    rows = frame[frame["verdict"].isin(["broken", "undecided"])].reset_index()
+    book = visit.bench.book
+    rows = book.verdicts(number, ("broken", "undecided"), size=_MOST_PEOPLE).reset_index()
+    entry = next(e for e in book.entries(kinds=["audited"]) if e.seq == number)
+    counts = entry.facts["counts"]
     return _page(
         visit.request,
         "audit",
         entry=entry,
         facts=entry.facts,
         counts=counts,
-        total=len(frame),
-        rows=rows.head(200).to_dict("records"),
-        bad=len(rows),
+        total=sum(counts.values()),
+        rows=rows.to_dict("records"),
+        bad=counts["broken"] + counts["undecided"],
     )
 
 

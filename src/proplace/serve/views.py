@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
     from proplace.schema.schema import Schema
 
-VERDICTS = ("proved", "holds", "broken", "undecided")
 _COUNTS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 

@@ -124,11 +124,11 @@ class Recent(Generic[K]):
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, K] = OrderedDict()
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
 
     def get(self, key: str) -> K | None:
         """Return a thing, which now is the last one that goes."""
-        with self.lock:
+        with self._lock:
             found = self._known.get(key)
             if found is not None:
                 self._known.move_to_end(key)
@@ -136,7 +136,7 @@ class Recent(Generic[K]):
 
     def put(self, key: str, value: K) -> K:
         """Keep a thing; the oldest goes."""
-        with self.lock:
+        with self._lock:
             self._known[key] = value
             self._known.move_to_end(key)
             while len(self._known) > _REMEMBERED:
@@ -161,7 +161,7 @@ class Workbench:
         self._opening, self.seconds = opening, time_limit
         self._secret = secrets.token_bytes(32)
         self._searches = ThreadPoolExecutor(1, "search")
-        self._waiting, self._auditing = 0, threading.Lock()
+        self._waiting, self._asking, self._auditing = 0, threading.Lock(), threading.Lock()
         self.cases, self.answers = Recent[Case](), Recent[Answer]()
         self.opened, self.ready = threading.Event(), threading.Event()
         self.step, self.error = "reading the model and its tables", ""
@@ -376,15 +376,15 @@ class Workbench:
         """Search for counterfactuals, or return the answer to the same question."""
         self.check_opened()
         key = self._key("answer", case.key, request.to_dict())
-        known = self.answers.get(key)
-        if known is not None and not _failed(known):
-            return known
-        with self.answers.lock:
+        with self._asking:
+            known = self.answers.get(key)
+            if known is not None and not _failed(known):
+                return known
             if self._waiting >= _WAITING:
                 raise BusyError(f"{_WAITING} searches wait already; try again in a moment")
             self._waiting += 1
-        result = self._searches.submit(self._search, case, request)
-        return self.answers.put(key, Answer(key, case, request, result))
+            result = self._searches.submit(self._search, case, request)
+            return self.answers.put(key, Answer(key, case, request, result))
 
     def _search(self, case: Case, request: Request) -> Explanations:
         try:
@@ -395,7 +395,7 @@ class Workbench:
             del wishes["target"]
             return self.explainer.explain(frame, self.project.target, **wishes)
         finally:
-            with self.answers.lock:
+            with self._asking:
                 self._waiting -= 1
 
     def answer(self, key: str) -> Answer:
@@ -420,7 +420,9 @@ class Workbench:
         if expires is not None and not _is_day_to_come(expires):
             errors.add("expires", "give a day that is not over, such as 2027-05-31")
         errors.raise_any()
-        book, result = self.book, answer.result.result(timeout=0)
+        if not answer.wait(self.seconds):
+            raise BusyError("the search still runs; try again in a moment")
+        book, result = self.book, answer.result.result()
         chosen = [e for e in result if e.found and e.rank == way]
         if not chosen or answer.case.accepted or chosen[0].status == "already_valid":
             raise LedgerError(
