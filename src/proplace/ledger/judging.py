@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from proplace.certification import certify, lower_margins, required_margins
+from proplace.certification import prove, required_margins
 from proplace.core.errors import ProplaceError
+from proplace.core.guarantee import Guarantee
 from proplace.core.shifts import Shifts
 from proplace.ledger.fills import refilled
 from proplace.retrain.keeping import NO_TIE
@@ -116,12 +117,8 @@ def judge(compared: Comparison, group: OpenPromises) -> Judgement:
             _judge_table(compared, group, _answers(group.facts), found)
             _judge_filled(compared, group, found)
         return found
-    view = _View(compared.on_rows, compared.target, group.points, group.low, group.high)
-    said = np.full(count, -1, dtype=np.int8)
-    if compared.model.has_original:
-        table = _answers(group.facts)
-        said = _said(compared.model, compared.label, table, np.ones(count, dtype=bool))
-    _judge_rows(view, compared, said, found)
+    table = _answers(group.facts) if compared.model.has_original else None
+    _judge_rows(compared, group, table, found)
     _judge_filled(compared, group, found)
     return found
 
@@ -143,11 +140,7 @@ def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -
     if compared.on_rows is None or compared.target is None:
         _judge_table(outside, some, again.table, part)
     else:
-        said = np.full(count, -1, dtype=np.int8)
-        if compared.model.has_original:
-            said = _said(compared.model, compared.label, again.table, np.ones(count, dtype=bool))
-        view = _View(compared.on_rows, compared.target, again.points, again.low, again.high)
-        _judge_rows(view, outside, said, part)
+        _judge_rows(outside, some, again.table, part)
     worse = _RANK[part.verdict] > _RANK[found.verdict[rows]]
     here = rows[worse]
     found.verdict[here] = part.verdict[worse]
@@ -155,60 +148,29 @@ def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -
     found.margin[rows] = np.fmin(found.margin[rows], part.margin)
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """A model, a class, and the rows that it takes, with boxes around them."""
-
-    model: Model
-    target: int
-    points: Array
-    low: Array
-    high: Array
-
-    @property
-    def boxed(self) -> Mask:
-        return np.asarray((self.low < self.high).any(axis=1))
-
-    def take(self, rows: npt.NDArray[np.intp]) -> _View:
-        ends = (part[rows] for part in (self.points, self.low, self.high))
-        return _View(self.model, self.target, *ends)
-
-    @property
-    def margins(self) -> Array:
-        """Of the points."""
-        return self.model.network.margin(self.points, self.target)
-
-    @property
-    def accepted(self) -> Mask:
-        """Which points get the class."""
-        return np.asarray(self.model.network.predict(self.points) == self.target)
-
-    @property
-    def member(self) -> Member:
-        """The model by itself, with the margin that its arithmetic can lose."""
-        return self.model.member(Shifts.of(self.model.network, 0.0))
-
-    @property
-    def rounding(self) -> Array:
-        """What the arithmetic of the model can do to the margin of each point."""
-        return np.broadcast_to(required_margins(self.member, self.points), len(self.points))
-
-
 # -- on encoded rows -------------------------------------------------------------------------------
 
 
 def _judge_rows(
-    view: _View, compared: Comparison, said: npt.NDArray[np.int8], found: Judgement
+    compared: Comparison, group: OpenPromises, table: pd.DataFrame | None, found: Judgement
 ) -> None:
-    """Judge promises whose boxes the new network takes."""
-    _judge_points(view, said, found)
+    """Judge promises whose boxes the new network takes.
+
+    ``table`` has the answers in original units; None if the model itself cannot be asked.
+    """
+    model, target = compared.on_rows, compared.target
+    assert model is not None and target is not None  # noqa: S101, PT018  (as was asked before)
+    said = np.full(len(group.ids), -1, dtype=np.int8)
+    if table is not None:
+        said = _said(compared.model, compared.label, table, np.ones(len(table), dtype=bool))
+    rounding = _judge_points(model, target, group.points, said, found)
     covered = compared.inside is not None and not compared.coarser
-    fine = np.flatnonzero((found.verdict == HOLDS) & view.boxed)
-    if not covered and len(fine):
-        _judge_boxes(view.take(fine), fine, found)
+    boxed = np.flatnonzero((found.verdict == HOLDS) & group.boxed)
+    if not covered and len(boxed):
+        _judge_boxes(model, target, group, boxed, found)
     if compared.inside is not None:
         refused = found.verdict == BROKEN
-        by_rounding = compared.coarser & (np.abs(found.margin) <= view.rounding)
+        by_rounding = compared.coarser & (np.abs(found.margin) <= rounding)
         found.note[refused] = np.where(by_rounding, ROUNDING, IN_SET)[refused]
         found.verdict[found.verdict == HOLDS] = PROVED
         if covered:  # the points that rounding decides are proved as well
@@ -216,16 +178,20 @@ def _judge_rows(
             found.verdict[near], found.note[near] = PROVED, 0
 
 
-def _judge_points(view: _View, said: npt.NDArray[np.int8], found: Judgement) -> None:
+def _judge_points(
+    model: Model, target: int, points: Array, said: npt.NDArray[np.int8], found: Judgement
+) -> Array | float:
     """Judge the points alone, by what was read of the model and by the model itself.
 
     ``said`` is 1 where the model itself accepts a point, 0 where it refuses it, -1 where it was not
-    asked.
+    asked. Returns what the arithmetic of the model can do to the margin of each point.
     """
-    margin, accepted, rounding = view.margins, view.accepted, view.rounding
+    margin = model.network.margin(points, target)
+    accepted = model.network.predict(points) == target
+    rounding = required_margins(_alone(model), points)
     found.margin[:] = margin
     near = (np.abs(margin) <= rounding) & (rounding > 0.0)
-    referee = np.maximum(view.model.rounding(view.points), rounding)
+    referee = np.maximum(model.rounding(points), rounding)
     yes = np.where(said >= 0, said == 1, accepted & ~near)
     no = np.where(said >= 0, said == 0, ~accepted & ~near)
     found.verdict[:] = np.select([yes, no], [HOLDS, BROKEN], UNDECIDED)
@@ -233,30 +199,33 @@ def _judge_points(view: _View, said: npt.NDArray[np.int8], found: Judgement) -> 
     apart = (said >= 0) & ((said == 1) != accepted) & (np.abs(margin) > referee)
     found.verdict[apart] = BROKEN
     found.note[apart] = np.where(accepted[apart], READ_YES, READ_NO)
+    return rounding
 
 
-def _judge_boxes(view: _View, rows: npt.NDArray[np.intp], found: Judgement) -> None:
+def _alone(model: Model) -> Member:
+    """The model by itself, with the margin that its arithmetic can lose."""
+    return model.member(Shifts.of(model.network, 0.0))
+
+
+def _judge_boxes(
+    model: Model,
+    target: int,
+    group: OpenPromises,
+    rows: npt.NDArray[np.intp],
+    found: Judgement,
+) -> None:
     """Judge the boxes around points that are accepted."""
-    member, box = view.member, (view.low, view.high)
-    net, none = member.network, member.shifts
-    asked = np.maximum(required_margins(member, view.points, box), NO_TIE)
-    asked = np.broadcast_to(asked, len(rows))
-    lower = lower_margins(net, none, view.target, *box)
-    good = lower >= asked
-    open_ = np.flatnonzero(~good)
-    if len(open_):
-        part = view.take(open_)
-        ends = (part.low, part.high)
-        report = certify(net, part.points, none, view.target, margin=asked[open_], box=ends)
-        good[open_] = report.robust
-        lower[open_] = np.maximum(lower[open_], report.lower)
-    bad = np.flatnonzero(~good)
-    refused = np.zeros(len(rows), dtype=bool)
-    if len(bad):
-        part = view.take(bad)
-        report = certify(net, part.points, none, view.target, margin=0.0, box=(part.low, part.high))
-        refused[bad] = ~report.robust & ~report.undecided
-        lower[bad] = np.where(report.robust, report.lower, report.upper)
+    member = replace(_alone(model), margin=NO_TIE)  # inside a box, a tie may be decided either way
+    points, low, high = (part[rows] for part in (group.points, group.low, group.high))
+    kept = prove(Guarantee((member,)), points, target, (low, high), certificates=False)
+    good, lower, refused = kept.robust, kept.lower, np.zeros(len(rows), dtype=bool)
+    if not good.all():
+        some, plain = np.flatnonzero(~good), replace(member, margin=0.0, deployment=None)
+        box = low[some], high[some]
+        asked = prove(Guarantee((plain,)), points[some], target, box, certificates=False)
+        ((_, result),) = asked.tested
+        refused[some] = ~asked.robust & ~asked.undecided
+        lower[some] = np.where(asked.robust, result.lower, result.upper)
     found.margin[rows] = np.minimum(lower, found.margin[rows])
     found.verdict[rows] = np.select([good, refused], [HOLDS, BROKEN], UNDECIDED)
     found.note[rows] = np.select([good, refused], [0, PART], ROUNDING)
@@ -285,8 +254,8 @@ def _judge_table(
     if not len(good):
         return
     part = Judgement(*(field[good] for field in vars(found).values()))
-    view = _View(model, target, rows[good], rows[good], rows[good])
-    _judge_points(view, _said(model, compared.label, table, readable)[good], part)
+    said = _said(model, compared.label, table, readable)[good]
+    _judge_points(model, target, rows[good], said, part)
     held = np.flatnonzero((part.verdict == HOLDS) & group.boxed[good])
     if len(held):
         part.note[held] = POINT_ONLY
@@ -318,8 +287,8 @@ def _judge_corner(
         return
     here = np.flatnonzero(asked)
     part = Judgement(*(field[rows[here]].copy() for field in vars(found).values()))
-    view = _View(model, target, encoded[here], encoded[here], encoded[here])
-    _judge_points(view, _said(model, compared.label, table, asked)[here], part)
+    said = _said(model, compared.label, table, asked)[here]
+    _judge_points(model, target, encoded[here], said, part)
     refused = part.verdict == BROKEN
     near = rows[here[part.verdict == UNDECIDED]]
     near = near[found.verdict[near] != BROKEN]
