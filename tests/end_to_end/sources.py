@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import warnings
-import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -385,12 +383,12 @@ def keras_labels(model):
 
 
 def keras_source(t, folder):
-    """The model itself, and the file that Keras saves."""
+    """The model itself; a file of it is what was read of it."""
     import keras
 
     model, table = keras_model(t)
-    path = folder / f"{t.name}-codes.keras"
-    model.save(path)
+    path = folder / f"{t.name}-codes.npz"
+    pp.Model.of(model).save(path)
 
     def moved(rng, delta):
         twin = keras.models.clone_model(model)
@@ -403,65 +401,10 @@ def keras_source(t, folder):
     return Source(model, path, table, keras_labels(model), 0, 1, moved=moved)
 
 
-def keras_words_source(t, folder):
-    """A file whose inputs are words: Keras itself needs TensorFlow to look them up.
-
-    The referee looks them up in the vocabulary and runs the rest by Keras.
-    """
-    model, _ = keras_model(t)
-    plain, path = folder / f"{t.name}-plain.keras", folder / f"{t.name}-words.keras"
-    model.save(plain)
-    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(path, "w") as new:
-        for entry in old.infolist():
-            content = old.read(entry)
-            if entry.filename == "config.json":
-                content = json.dumps(looked_up(t, json.loads(content))).encode()
-            new.writestr(entry, content)
-    table = t.frame[[*t.numbers, *t.words]]
-
-    def labels(rows):
-        codes = rows.copy()
-        for name in t.words:
-            codes[name] = [t.vocabulary(name).index(word) for word in rows[name]]
-        return keras_labels(model)(codes)
-
-    return Source(path, path, table, labels, 0, 1)
-
-
-def looked_up(t, config):
-    """Put a StringLookup in the place of each CategoryEncoding."""
-    for layer in config["config"]["layers"]:
-        own = layer["config"]
-        if layer["class_name"] == "InputLayer" and own["name"] in t.words:
-            own["dtype"] = "string"
-        if layer["class_name"] == "CategoryEncoding":
-            layer["class_name"] = "StringLookup"
-            vocabulary = t.vocabulary(own["name"].removesuffix("-encoded"))
-            layer["config"] = {
-                "name": own["name"],
-                "trainable": True,
-                "dtype": "string",
-                "invert": False,
-                "max_tokens": None,
-                "num_oov_indices": 0,
-                "oov_token": "[UNK]",
-                "mask_token": None,
-                "output_mode": "one_hot",
-                "sparse": False,
-                "pad_to_max_tokens": False,
-                "idf_weights": None,
-                "vocabulary": vocabulary,
-                "vocabulary_size": len(vocabulary),
-                "encoding": "utf-8",
-            }
-    return config
-
-
 SOURCES = {
     **{f"scikit-learn: {n}": functools.partial(sklearn_source, n) for n in PIPELINES},
     **{f"ONNX: {n}": functools.partial(onnx_source, n) for n in PIPELINES},
     "torch: batch norm": functools.partial(torch_source, embeds=False),
     "torch: embeddings": functools.partial(torch_source, embeds=True),
     "Keras: categories": keras_source,
-    "Keras: words": keras_words_source,
 }

@@ -22,8 +22,6 @@ READERS = {
     "checker": "fuzz.readers.certificates:Certificates",
     "npz": "fuzz.readers.npz_files:NpzFiles",
     "onnx": "fuzz.readers.onnx_files:OnnxFiles",
-    "keras": "fuzz.readers.keras_files:KerasFiles",
-    "keras-whole": "fuzz.readers.keras_files:WholeKerasFiles",
     "yaml": "fuzz.readers.schemas:Schemas",
     "csv": "fuzz.readers.tables:CsvTables",
     "parquet": "fuzz.readers.tables:ParquetTables",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import replace
 from fractions import Fraction as Q
 from random import Random
 
@@ -20,17 +19,14 @@ from fuzz.zips import Member, archive_of, bomb, members_of
 from oracles import milp_margin
 from proplace.certification import checker
 from proplace.certification.checker import Verdict
-from support.tiers import only
 
 NEEDS = {
     "onnx": "onnxruntime",
-    "keras": "keras",
-    "keras-whole": "keras",
     "parquet": "pyarrow",
 }
 
 
-@pytest.mark.parametrize("name", only(set(run.READERS) - {"keras", "keras-whole"}, run.READERS))
+@pytest.mark.parametrize("name", run.READERS)
 def test_seeds_are_accepted_and_saved_inputs_do_no_harm(name):
     """New inputs are made by ``make fuzz`` alone."""
     pytest.importorskip(NEEDS.get(name, "numpy"))
@@ -208,27 +204,3 @@ def test_a_case_follows_from_its_number():
     assert [reader.case("0", n) for n in range(50)] == [reader.case("0", n) for n in range(50)]
     assert len({reader.case(seed, 3) for seed in map(str, range(50))}) > 1
     assert reader.make(Random(1)) in (b"a", b"aa", b"b", b"ab")
-
-
-def test_keras_itself_judges_models_of_several_inputs(tmp_path):
-    """A network that is not quite the model's, and a table that is scaled otherwise, are noticed."""
-    pytest.importorskip("keras")
-    from fuzz.readers.keras_files import WholeKerasFiles
-
-    fuzzer = WholeKerasFiles()
-    fuzzer.prepare(tmp_path)
-    data = fuzzer.seeds()[0]
-    path = tmp_path / "m.keras"
-    path.write_bytes(data)
-    model = fuzzer.read(path, data)
-    assert {"age", "grade", "town", "rooms"} == set(model.schema.by_name)
-    first, *rest = model.network.layers
-    moved = [(first.W + 0.1, first.b), *((layer.W, layer.b) for layer in rest)]
-    other = pp.Network(moved, **model.network.input_transform.parts, precision="float32")
-    age = replace(model.schema.by_name["age"], scaling=(41.0, 9.0))
-    features = [age if f.name == "age" else f for f in model.schema.features]
-    wrong = [replace(model, network=other), replace(model, schema=pp.Schema(features))]
-    for found in (model, *wrong):
-        fuzzer._judged = 4  # the next is looked at closely
-        said = fuzzer.judge(data, found)
-        assert (said is None) == (found is model)

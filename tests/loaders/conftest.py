@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
-
-collect_ignore_glob = ["files/*"]  # model files, and the program that wrote them
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports keras
 
@@ -47,22 +44,3 @@ def multi():
 @pytest.fixture(scope="session", params=[2, 3], ids=["two_classes", "three_classes"])
 def data(request, binary, multi):
     return {2: binary, 3: multi}[request.param]
-
-
-@pytest.fixture
-def no_deserialisation(monkeypatch):
-    """Keras must not be asked to make objects out of anything: every way to do it fails."""
-
-    keras = pytest.importorskip("keras")
-
-    def forbidden(*arguments, **options):
-        raise AssertionError("Keras was asked to deserialise something")
-
-    library = sys.modules["keras.src.saving.serialization_lib"]
-    for module in list(sys.modules.values()):
-        for name in ("deserialize_keras_object", "deserialize", "load_model"):
-            if module.__name__.startswith("keras") and hasattr(module, name):
-                monkeypatch.setattr(module, name, forbidden)
-    assert library.deserialize_keras_object is forbidden
-    monkeypatch.setattr(keras.layers.Layer, "from_config", forbidden)
-    monkeypatch.setattr(keras.Model, "from_config", forbidden)

@@ -354,7 +354,7 @@ def test_calibration_says_what_no_delta_includes():
     with torch.no_grad():
         moved[1].bias += 0.001  # a layer without bias cannot do the same
     X = np.random.default_rng(8).normal(size=(120, INPUTS))
-    with pytest.warns(CalibrationWarning, match=r"no delta includes them.*Shifts\.hull"):
+    with pytest.warns(CalibrationWarning, match=r"no delta includes them.*Shifts\.bounding"):
         found = pp.calibrate_delta(module, X, retrained=[moved], people=X[:20], deltas=[1e-4], k=5)
     assert found.max_change == np.inf
     box = pp.Shifts.bounding([module, moved])

@@ -42,7 +42,7 @@ def test_npz(tmp_path):
     assert Network.load(str(tmp_path / "MODEL.NPZ")) == NETWORK
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".onnx", ".keras"])
+@pytest.mark.parametrize("suffix", [".npz", ".onnx"])
 def test_missing_folder_and_garbage(tmp_path, suffix):
     if suffix != ".npz":
         pytest.importorskip(suffix[1:])
@@ -65,9 +65,10 @@ def test_missing_folder_and_garbage(tmp_path, suffix):
         (".pkl", "pickles are never read.*to_onnx"),
         (".pickle", "pickles are never read"),
         (".joblib", "pickles are never read"),
-        (".h5", r"model\.save\('model\.keras'\)"),
-        (".hdf5", r"model\.save\('model\.keras'\)"),
-        (".bin", r"suffix '\.bin'.*\.npz, \.onnx, \.keras"),
+        (".keras", r"load_model.*Model\.of\(model\)\.save\('model\.npz'\)"),
+        (".h5", r"load_model.*Model\.of\(model\)\.save\('model\.npz'\)"),
+        (".hdf5", r"load_model.*Model\.of\(model\)\.save\('model\.npz'\)"),
+        (".bin", r"suffix '\.bin'.*\.npz, \.onnx"),
         ("", "suffix ''"),
     ],
 )

@@ -114,7 +114,7 @@ def check(
             help="Certificate files, folders of them, or folders of results (explain --out)."
         ),
     ],
-    model: Annotated[Path, typer.Option(help="The network: .npz, .onnx or .keras")],
+    model: Annotated[Path, typer.Option(help="The network: .npz or .onnx")],
     cutoff: common.Cutoff = None,
     target: Annotated[
         str | None, typer.Option(help="Reject what is not proved for this class, by its label.")

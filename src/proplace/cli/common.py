@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     Path,
-    typer.Option(help="The trained model: .onnx, .keras or .npz; never a pickle."),
+    typer.Option(help="The trained model: .onnx or .npz; never a pickle."),
 ]
 
 Train = Annotated[Path, typer.Option(help="CSV (.gz too) or Parquet file with the training rows.")]

@@ -6,10 +6,8 @@ The limits are far above the needs of a model, a table or a proof of this packag
 from __future__ import annotations
 
 MODEL_BYTES = 2**28  #: of a model file, and of what it unpacks to
-LAYERS = 1_000  #: of a model file, a layer that is used twice counted twice
 GRAPH_NODES = 20_000  #: of an ONNX graph, functions counted as often as they are called
 CLASSES = 1_000  #: of a model in an ONNX graph
-CONFIG_BYTES = 2**24  #: of the description of a model (JSON) inside its file
 SCHEMA_BYTES = 2**22  #: of a schema file
 LABELS = 1_000  #: categories of one column of a model
 TABLE_COLUMNS = 100_000  #: of a table file

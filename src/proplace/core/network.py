@@ -399,7 +399,7 @@ class Network:
         Parameters
         ----------
         path
-            ``.npz`` (written by :meth:`save`), ``.onnx`` or ``.keras``. Nothing is ever unpickled.
+            ``.npz`` (written by :meth:`save`) or ``.onnx``. Nothing is ever unpickled.
         """
         from proplace.loaders import load
 

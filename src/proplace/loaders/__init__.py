@@ -25,7 +25,6 @@ __all__ = ["load", "load_whole", "whole_of"]
 _READERS = {
     ".npz": ("proplace.loaders.npz", "read_npz"),
     ".onnx": ("proplace.loaders.onnx", "from_onnx"),
-    ".keras": ("proplace.loaders.keras", "read_keras"),
 }
 
 _PICKLE = (
@@ -39,9 +38,10 @@ _WEIGHTS = (
     "it to ONNX with torch.onnx.export(module.eval(), (rows,), 'model.onnx'), or save the network "
     "with Network.from_torch(module).save('model.npz')"
 )
-_HDF5 = (
-    "old HDF5 models are not read; save the model again with model.save('model.keras') "
-    "and load that file"
+_KERAS = (
+    "files of Keras are not read, because they may hold code. Load the file with Keras and save what is "
+    "read of it: model = keras.models.load_model('model.keras'), then "
+    "Model.of(model).save('model.npz')"
 )
 _REFUSED = {
     ".pkl": _PICKLE,
@@ -50,8 +50,9 @@ _REFUSED = {
     ".pt": _WEIGHTS,
     ".pth": _WEIGHTS,
     ".safetensors": _WEIGHTS,
-    ".h5": _HDF5,
-    ".hdf5": _HDF5,
+    ".keras": _KERAS,
+    ".h5": _KERAS,
+    ".hdf5": _KERAS,
 }
 
 
@@ -61,7 +62,7 @@ def load(path: Path) -> Network:
     Parameters
     ----------
     path
-        ``.npz`` (written by :meth:`Network.save`), ``.onnx`` or ``.keras``.
+        ``.npz`` (written by :meth:`Network.save`) or ``.onnx``.
 
     Raises
     ------
@@ -97,10 +98,6 @@ def load_whole(path: Path) -> Whole:
             from proplace.loaders._onnx_whole import whole_onnx  # noqa: PLC0415
 
             return whole_onnx(path)
-        if suffix == ".keras":
-            from proplace.loaders._keras_whole import read_whole_keras  # noqa: PLC0415
-
-            return read_whole_keras(path)
     except NetworkError as error:  # as above
         raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
     return whole_network(load(path))
@@ -111,7 +108,7 @@ def whole_of(source: object) -> Whole:
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
     # With torch behind it, a Keras model is a torch module too.
     if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
-        from proplace.loaders._keras_whole import whole_keras  # noqa: PLC0415  (it takes a while)
+        from proplace.loaders.keras import whole_keras  # noqa: PLC0415  (it takes a while)
 
         return whole_keras(source)
     if any(kind.startswith("torch.nn.") for kind in kinds):

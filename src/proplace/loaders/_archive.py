@@ -1,4 +1,4 @@
-"""Zip archives with a model inside (``.npz``, ``.keras``), read under limits.
+"""The zip archive of an ``.npz`` file, read under limits.
 
 What an archive says of itself is checked before anything is unpacked: it begins and ends as a zip
 file does, so that it is not some other file with an archive hidden in it; each name occurs once; and

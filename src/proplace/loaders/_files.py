@@ -33,14 +33,6 @@ def check_bytes(where: str, size: int, limit: int | None = None) -> None:
         )
 
 
-def check_layers(where: str, count: int) -> None:
-    """Raise ModelFileError where a model would have more layers than the limit."""
-    if count > limits.LAYERS:
-        raise ModelFileError(
-            f"{where} has {count:,} layers; models of at most {limits.LAYERS:,} are read"
-        )
-
-
 def read_bytes(path: Path) -> bytes:
     """Content of a file, or ModelFileError."""
     check_file(path)

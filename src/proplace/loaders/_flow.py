@@ -88,6 +88,11 @@ class Flow:
         return Single(name)
 
     @property
+    def numeric(self) -> set[str]:
+        """Columns that are numbers, not categories."""
+        return {source.name for source in self.sources.values() if source.labels is None}
+
+    @property
     def integers(self) -> list[str]:
         """Columns that the model takes as whole numbers."""
         return [source.name for source in self.sources.values() if source.dtype == "integer"]
