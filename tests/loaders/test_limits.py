@@ -248,22 +248,22 @@ def test_graphs_that_ask_for_much(onnx_file):
             [("ConstantOfShape", ["s"], ["W"], {}), matmul],
             {"s": np.int64([10**6, 10**6])},
             {},
-            "MatMul",
+            "not an operator that is read",
         ),
         "expand": (
             [("Expand", ["a", "s"], ["W"], {}), matmul],
             {"a": side[:1], "s": np.int64([10**6, 10**6])},
             {},
-            "MatMul",
+            "not an operator that is read",
         ),
         "tile": (
             [("Tile", ["a", "s"], ["W"], {}), matmul],
             {"a": side[:1], "s": np.int64([10**12])},
             {},
-            "MatMul",
+            "not an operator that is read",
         ),
         "dims": ([matmul], {}, {"tensors": [claimed]}, "tensor 'W' is damaged"),
-        "empty_dims": ([matmul], {}, {"tensors": [empty]}, "a layer needs an input"),
+        "empty_dims": ([matmul], {}, {"tensors": [empty]}, "takes 0 inputs"),
         "input": (
             [
                 ("Shape", ["x"], ["s"], {}),
@@ -272,7 +272,7 @@ def test_graphs_that_ask_for_much(onnx_file):
             ],
             {"W": weights},
             {"shape": ("n", 10**12)},
-            "takes 1000000000000 inputs",
+            "takes 1,000,000,000,000 columns",
         ),
         "outputs": (
             [("MatMul", ["x", "W"], ["z"], {}), ("Concat", ["z", "z"], ["w0"], {"axis": 1})]
@@ -291,7 +291,7 @@ def test_graphs_that_ask_for_much(onnx_file):
         "endless_function": (itself, {"W": weights}, {"functions": [own]}, "20,000 nodes"),
         "classes": ([matmul], {"W": np.ones((3, 1001), np.float32)}, {}, "at most 1,000 classes"),
     }
-    cases["outputs"] = (*cases["outputs"][:3], "Concat")
+    cases["outputs"] = (*cases["outputs"][:3], "numbers of constants; none is read")
     paths = [onnx_file(name, nodes, constants, **options)
              for name, (nodes, constants, options, _) in cases.items()]  # fmt: skip
     expected = {f"{name}.onnx": message for name, (*_, message) in cases.items()}

@@ -95,7 +95,7 @@ def load_whole(path: Path) -> Whole:
     suffix = path.suffix.lower()
     try:
         if suffix == ".onnx":
-            from proplace.loaders._onnx_whole import whole_onnx  # noqa: PLC0415
+            from proplace.loaders.onnx import whole_onnx  # noqa: PLC0415
 
             return whole_onnx(path)
     except NetworkError as error:  # as above

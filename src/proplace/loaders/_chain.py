@@ -218,12 +218,18 @@ class Chain:
         self._end = where
         self._state = "done"
 
-    def one_logit(self) -> bool:
-        """Turn outputs ``(-z, z)`` of the last layer into the one logit ``z``, if they are so."""
+    @property
+    def is_opposite(self) -> bool:
+        """True if the outputs of the last layer are ``(-z, z)``."""
         W, b = self._layers[-1]
         opposite = W.shape[0] == 2 and np.array_equal(W[0], -W[1])
-        if not opposite or (b is not None and b[0] != -b[1]):
+        return opposite and (b is None or bool(b[0] == -b[1]))
+
+    def one_logit(self) -> bool:
+        """Turn outputs ``(-z, z)`` of the last layer into the one logit ``z``, if they are so."""
+        if not self.is_opposite:
             return False
+        W, b = self._layers[-1]
         self._layers[-1] = (W[1:], None if b is None else b[1:])
         self._folds[-1] = self._folds[-1].taking([1])
         return True

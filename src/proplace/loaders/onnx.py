@@ -1,632 +1,906 @@
-"""Networks from ONNX graphs, read with the ``onnx`` package alone.
+"""ONNX graphs, from the inputs of the table to the logits; what follows the logits is verified.
 
-Where ``onnxruntime`` is installed too, the graph is run once for comparison, after it was read.
+The graph is followed to its last linear layer. What stands behind it (probabilities, labels, names
+of classes) is run on chosen logits, near the threshold and far from it, and each output must then
+be one of the forms of :mod:`proplace.loaders.outputs`. At last the whole graph is run on made-up
+rows, by onnxruntime or by the reference of the ``onnx`` package, and must agree.
 """
 
 from __future__ import annotations
 
 import importlib
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from proplace.core import limits
-from proplace.core.errors import ModelFileError, ModelNotSupportedError, ProplaceError, require
-from proplace.loaders._chain import Activation, Chain, per_column
-from proplace.loaders._files import read_bytes
-from proplace.loaders._onnx_constants import (
-    Constants,
-    Values,
-    attributes_of,
-    batch_norm_of,
-    check_cast,
-    half,
-)
-from proplace.loaders._onnx_ops import KNOWN
-from proplace.loaders._onnx_outputs import chosen_logits, compare, predicted, understood
+from proplace.core.errors import ModelFileError, ModelNotSupportedError
+from proplace.loaders._chain import multi_label, per_column
+from proplace.loaders._flow import Mixture, Single
+from proplace.loaders._verify import allowance, probe_rows, probe_table
+from proplace.loaders._whole import Whole
+from proplace.loaders.onnx_graph import KNOWN, Graph, Named, Values, describe, unreadable
+from proplace.loaders.outputs import Output, chosen_logits, predicted, understood
+from proplace.loaders.trace import ROWS, Trace, Value, entries
+from proplace.loaders.verify import unscaled
+from proplace.schema.cells import is_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from proplace.core.network import Array, Network
-    from proplace.loaders._onnx_outputs import Output
+    import pandas as pd
 
-_FINAL: dict[str, Activation] = {
-    "Sigmoid": "sigmoid",
-    "Softmax": "softmax",
-    "LogSoftmax": "log_softmax",
-}
-_FLOATS = ("FLOAT", "DOUBLE")
-_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
-# What may come behind the logits beside the probabilities.
-_LABELS = frozenset({"ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "TopK"})
+    from proplace.core.network import Array, Network
+    from proplace.loaders._flow import DType
+
+_LINEAR = frozenset({"Gemm", "LinearClassifier", "MatMul"})
+_BATCH = 4096  # a graph that takes more rows at once, and no other number, is not run
+_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
+_DTYPES: dict[int, DType] = {**dict.fromkeys(_INTEGERS, "integer"), 9: "boolean"}
+_NUMPY = {1: np.float32, 11: np.float64, 7: np.int64, 6: np.int32, 9: np.bool_, 8: np.object_}
+_READ = (
+    "only Gemm, MatMul, Add, Relu, BatchNormalization, scaling by constants, encoders and selections "
+    "of columns in front, and a last Sigmoid or Softmax are read. Train the model with those"
+)
 
 
 def from_onnx(path: Path) -> Network:
-    """Read an ONNX graph of Gemm, MatMul, Add, Relu and BatchNormalization nodes.
+    """Read an ONNX graph that takes rows of numbers.
 
     Parameters
     ----------
     path
         The file. The graph must have one input of rows, shape (n, d), which passes linear layers
         with a Relu between them. Subtractions, divisions and the like by constants in front become
-        the network's input transform, and batch norm behind a layer is folded into it, or into the
-        next one behind a Relu; shifts (delta) still speak of the weights in the file. The graph is
-        read up to its Sigmoid, Softmax or LogSoftmax; what comes behind (labels, names of classes,
-        the probability of the other class) is checked and left out: it must say the same as the
-        logits, with the classes in that order and the threshold at one half. ``Scaler`` and
-        ``LinearClassifier`` of skl2onnx are read.
+        the network's input transform; behind a layer, like batch norm, they are folded into it, or
+        into the next one behind a Relu. Shifts (delta) still speak of the weights in the file.
+        What comes behind the logits must say the same as they do, with the classes in that order
+        and the threshold at one half.
 
     Returns
     -------
     Network
         One sigmoid output is read as the probability of class 1, and classes are decided by the
-        logits. The precision is ``float64`` if all weights are stored so, else ``float32``. Where
-        onnxruntime is installed and runs the graph, both are run on random rows and must agree.
+        logits. The precision is ``float64`` if all weights are stored so, else ``float32``.
     """
-    onnx, model = open_graph(path)
     with unreadable(path):
-        return Reader(onnx, model, path).network()
+        return _OnnxModel(path).network()
 
 
-def open_graph(path: Path) -> tuple[Any, Any]:
-    """Read the graph of a file, functions written out; the ``onnx`` package comes with it."""
-    onnx = require("onnx", "onnx", "reading an ONNX file")
-    data = read_bytes(path)
-    try:
-        model = onnx.load_model_from_string(data)
-        _check_nodes(path, model)
-        if model.functions:
-            model = importlib.import_module("onnx.inliner").inline_local_functions(model)
-    except ProplaceError:
-        raise
-    except Exception as error:
-        raise _damaged(path, error) from None
-    if not model.graph.node:
-        raise ModelFileError(f"{path.name}: not an ONNX file, or one without a graph")
-    for value in model.graph.input:
-        kind = onnx.TensorProto.DataType
-        if value.type.tensor_type.elem_type in (kind.FLOAT16, kind.BFLOAT16):
-            name = kind.Name(value.type.tensor_type.elem_type).lower()
-            raise half(f"{path.name}: input {value.name!r} takes {name} numbers")
-    return onnx, model
+def whole_onnx(path: Path) -> Whole:
+    """Read an ONNX file with all that its graph does to the table."""
+    with unreadable(path):
+        return _OnnxModel(path).whole()
 
 
-@contextmanager
-def unreadable(path: Path) -> Iterator[None]:
-    """Turn what a graph trips over into a word about the file."""
-    try:
-        yield
-    except ProplaceError:
-        raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        ArithmeticError,
-        RecursionError,
-        MemoryError,
-    ) as error:
-        # A graph that no exporter writes: missing attributes, shapes that do not fit or are huge.
-        raise _damaged(path, error) from error
+class _OnnxModel:
+    """A graph, and what was read of it."""
 
-
-def _damaged(path: Path, error: Exception) -> ModelFileError:
-    return ModelFileError(
-        f"{path.name}: not a readable ONNX file ({error}); export the model again"
-    )
-
-
-def _check_nodes(path: Path, model: Any) -> None:
-    """Refuse graphs that are too long, or become so when their functions are written out."""
-    functions = {(function.domain, function.name): function for function in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
-
-    def size(nodes: Any) -> int:
-        total = 0
-        for node in nodes:
-            total += 1
-            for attribute in node.attribute:
-                for graph in (attribute.g, *attribute.graphs):
-                    total += size(graph.node)
-            key = (node.domain, node.op_type)
-            if key in functions:
-                if key not in sizes:
-                    sizes[key] = limits.GRAPH_NODES  # where a function calls itself
-                    sizes[key] = size(functions[key].node)
-                total += sizes[key]
-            if total > limits.GRAPH_NODES:
-                raise ModelFileError(
-                    f"{path.name}: the graph has more than {limits.GRAPH_NODES:,} nodes, functions "
-                    "written out; graphs of that length are not read"
-                )
-        return total
-
-    size(model.graph.node)
-
-
-class Reader:
-    """Follows the rows through a graph, node by node.
-
-    ``start`` names the tensor to begin with and its number of columns, where that is not the one
-    input of the graph.
-    """
-
-    def __init__(
-        self, onnx: Any, model: Any, path: Path, start: tuple[str, int] | None = None
-    ) -> None:
-        graph = model.graph
-        self.onnx = onnx
-        self.model = model
-        self.graph = graph
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.constants = Constants(onnx, model, path)
-        self.chain = Chain("Gemm or MatMul")
-        self.outputs = {value.name for value in graph.output}
+        self.graph = Graph(path)
+        self.trace = Trace(path.name, "Gemm or MatMul")
+        self.double: list[bool] = []  # of each layer: weights stored as float64?
+        self.columns: dict[str, list[str]] = {}  # of the table, for each input
+        self.values: dict[str, Any] = {}
+        self.turned: set[str] = set()  # tensors whose rows lie as columns, behind a Transpose
+        self.classifier: Callable[[Array], dict[str, Any]] | None = None
         self.consumers: dict[str, list[Any]] = {}
-        for node in graph.node:
+        for node in self.graph.nodes:
             for name in dict.fromkeys(node.input):
                 self.consumers.setdefault(name, []).append(node)
-        self.columns = False  # whether the rows lie as columns, behind a Transpose
-        self.flat = False  # whether a single output was squeezed to shape (n,)
-        self.double: list[bool] = []  # of each layer: weights stored as float64?
-        self.batch: int | None = None
-        self.inputs: int | None = None
-        self._given_start = start
-        self.start = self.end = ""  # the tensors that hold the rows and the logits
-        self.read: list[Output] = []  # what each output of the graph says
-        self.labels: list[Any] = []  # names of the classes, where an output says them
-        self.halved = False  # whether scores (-z, z) were read as the one logit z
-        self.classifier: Callable[[Array], dict[str, Any]] | None = None  # its outputs on logits
+        self._fixed = self.graph.model.producer_name == "skl2onnx"
+        self._inputs()
+        self._follow()
+        self.outputs = self._understood()
+        named = [output for output in self.outputs if output.labels]
+        self.labels: list[Any] = named[0].labels if named else []
+        for other in named[1:]:
+            if other.labels != self.labels:
+                raise ModelNotSupportedError(
+                    f"{path.name}: outputs {named[0].name!r} and {other.name!r} name the classes in two "
+                    f"ways ({str(self.labels)[:100]}, {str(other.labels)[:100]}); export the model again"
+                )
+
+    # -- results -------------------------------------------------------------------------------
 
     def network(self) -> Network:
-        """Follow the rows to the end and return what they passed."""
-        self.start = self.end = self._input()
-        tensor: str | None = self.start
-        seen = 0
-        while tensor is not None and (node := self._next(tensor)) is not None:
-            seen += 1
-            if seen > len(self.graph.node):
-                raise ModelFileError(f"{self.path.name}: the graph runs in a circle")
-            self.end = tensor
-            tensor = self._step(node, tensor)
-        self.end = self.end if tensor is None else tensor
-        network = self.chain.network("float64" if all(self.double) else "float32")
-        if self.inputs is not None and network.inputs != self.inputs:
-            raise ModelFileError(
-                f"{self.path.name}: the graph takes {self.inputs} inputs but its first layer "
-                f"{network.inputs}; export the model again"
+        """Return the network of a graph that takes rows of numbers."""
+        if len(self.columns) != 1:
+            names = ", ".join(map(repr, self.columns))
+            raise ModelNotSupportedError(
+                f"{self.path.name}: the graph has {len(self.columns)} inputs ({names}); read it whole "
+                "with Model.of(path), or export it with one input that holds all columns"
             )
-        self._check_outputs(network)
+        trace = self.trace
+        input_transform = trace.flow.numbers(trace.columns, trace.titles)
+        network = self._layers().with_input_transform(input_transform)
+        rows = probe_rows(network).astype(np.float32).astype(np.float64)
+        for name in trace.flow.integers:
+            rows[:, trace.titles.index(name)] = np.round(rows[:, trace.titles.index(name)])
+        self._session = self._started()
+        self._compare(
+            network, rows, self._run(dict(zip(trace.titles, rows.T, strict=True)), len(rows))
+        )
         return network
 
-    def _check_outputs(self, network: Network) -> None:
-        """Refuse a graph whose outputs say something else than the logits."""
+    def whole(self) -> Whole:
+        """Return the model from the table to the class."""
+        trace = self.trace
+        schema, input_transform = trace.flow.finish(trace.columns)
+        network = self._layers().with_input_transform(input_transform)
+        table = probe_table(schema, integers=trace.flow.integers)
+        raw, rows = unscaled(network, schema, table)
+        self._session = self._started()
+        results = self._run(self._cells(table), len(table))
+        self._compare(raw, rows, results)
+        known = results is not None
+        has_probabilities = any(output.has_probabilities for output in self.outputs)
+        return Whole(
+            network,
+            schema,
+            tuple(self.labels) or None,
+            self._predict if known else None,
+            columns=tuple(trace.titles),
+            has_column_names=len(self.columns) > 1,
+            probabilities=self._probabilities if known and has_probabilities else None,
+        )
+
+    def _layers(self) -> Network:
+        network = self.trace.chain.network("float64" if all(self.double) else "float32")
         if network.outputs > limits.CLASSES:
             raise ModelNotSupportedError(
                 f"{self.path.name}: the network has {network.outputs:,} outputs; models of at most "
                 f"{limits.CLASSES:,} classes are read"
             )
-        logits = chosen_logits(network.outputs)
-        known = Constants(
-            self.onnx,
-            self.model,
-            self.path,
-            self._given(logits),
-            {self.start: (len(logits), network.inputs)},
-        )
-        outputs = self.read
-        for value in self.graph.output:
-            result = known.get(value.name)
-            if result is None:
-                raise ModelNotSupportedError(
-                    f"{self.path.name}: output {value.name!r} cannot be worked out from the logits "
-                    "of the network; export the model with its logits or probabilities as output"
-                )
-            outputs.append(understood(self.path, value.name, result, logits))
-        if not outputs:
-            raise ModelFileError(f"{self.path.name}: the graph has no output; export it again")
-        named = [output for output in outputs if output.labels]
-        self.labels = named[0].labels if named else []
-        for other in named[1:]:
-            if other.labels != self.labels:
-                raise ModelNotSupportedError(
-                    f"{self.path.name}: outputs {named[0].name!r} and {other.name!r} name the "
-                    f"classes in two ways ({str(self.labels)[:100]}, {str(other.labels)[:100]}); "
-                    "export the model again"
-                )
-        if self._given_start is None:
-            compare(self.path, self.model, network, outputs)
+        return network
 
-    def _given(self, logits: Array) -> dict[str, Any]:
-        """Return the tensors at the end of the network, on the logits chosen for a test."""
-        if self.classifier is not None:
-            return self.classifier(logits)
-        value = np.hstack([-logits, logits]) if self.halved else logits
-        if self.flat:
-            value = value[:, 0]
-        return {self.end: value.T if self.columns else value}
-
-    def _input(self) -> str:
-        if self._given_start is not None:
-            name, self.inputs = self._given_start
-            return name
-        constants = {tensor.name for tensor in self.graph.initializer}
-        inputs = [value for value in self.graph.input if value.name not in constants]
-        if len(inputs) != 1:
-            names = ", ".join(repr(value.name) for value in inputs)
-            raise ModelNotSupportedError(
-                f"{self.path.name}: the graph has {len(inputs)} inputs ({names}); read it whole with "
-                "Model.of(path), or export it with one input that holds all columns"
-            )
-        kind = inputs[0].type.tensor_type
-        if kind.HasField("shape"):
-            sizes = [dim.dim_value or None for dim in kind.shape.dim]
-            if len(sizes) != 2:
-                raise ModelNotSupportedError(
-                    f"{self.path.name}: input {inputs[0].name!r} has {len(sizes)} dimensions; it "
-                    "must take rows, shape (n, d)"
-                )
-            self.batch, self.inputs = sizes
-        return str(inputs[0].name)
-
-    # -- from one node to the next -------------------------------------------------------------
-
-    def _next(self, tensor: str) -> Any | None:
-        """Return the node that takes the rows on, or None at the end of the network."""
-        nodes = [node for node in self.consumers.get(tensor, []) if node.op_type != "Shape"]
-        at_logits = self.chain.at_linear
-        ahead = [node for node in nodes if not (at_logits and node.op_type in _LABELS)]
-        if not ahead:
-            if tensor not in self.outputs and not nodes:
-                raise ModelFileError(
-                    f"{self.path.name}: tensor {tensor!r} leads nowhere; export the model again"
-                )
-            for node in nodes:
-                self._check_post_processing(node, str(node.op_type))
+    def _predict(self, frame: pd.DataFrame) -> Any:
+        """Label of each row by the graph itself: from an output of labels, else from scores."""
+        results = self._run(self._cells(frame), len(frame))
+        if results is None:
             return None
-        # Logits may be an output, or give a label, beside the probabilities; no other value may.
-        branches = len(ahead) > 1 or len(nodes) > len(ahead) or tensor in self.outputs
-        if branches and not (len(ahead) == 1 and at_logits and ahead[0].op_type in _FINAL):
-            users = ", ".join(_where(node) for node in nodes)
-            also = " and is an output of the graph" if tensor in self.outputs else ""
-            raise ModelNotSupportedError(
-                f"{self.path.name}: tensor {tensor!r} goes to {users}{also}; only graphs in which "
-                "each layer feeds exactly the next are read (no skip connections). Export a model "
-                "without branches"
-            )
-        return ahead[0]
+        labels = np.array(self.labels or range(max(2, self.trace.chain.width or 2)), dtype=object)
+        pairs = list(zip(self.outputs, results, strict=True))
+        for output, value in pairs:
+            if output.is_label and (self.labels or not any(not o.is_label for o in self.outputs)):
+                return np.array(np.ravel(value).tolist(), dtype=object)
+        for output, value in pairs:
+            if not output.is_label:
+                return labels[output.classes(value, len(frame))]
+        return None
 
-    def _check_post_processing(self, node: Any, final: str) -> None:
-        """Refuse a network that goes on behind what was taken for its end."""
-        stack, seen = [node], set()
+    def _probabilities(self, frame: pd.DataFrame) -> Any:
+        results = self._run(self._cells(frame), len(frame))
+        for output, value in zip(self.outputs, results or (), strict=False):
+            if output.has_probabilities:
+                return output.probabilities(value, len(frame))
+        return None
+
+    # -- running the graph -----------------------------------------------------------------------
+
+    def _started(self) -> Callable[[dict[str, Any]], list[Any]]:
+        """Return what runs the graph: onnxruntime, or the slower reference."""
+        model = self._runnable()
+        names = self.graph.outputs
+        with suppress(Exception):  # not installed, another version, or types mixed as skl2onnx does
+            runtime = importlib.import_module("onnxruntime")
+            options = runtime.SessionOptions()
+            options.log_severity_level = 4
+            options.intra_op_num_threads = 1
+            session = runtime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            return lambda feeds: list(session.run(names, feeds))
+        return lambda feeds: self._by_reference(model.graph, feeds)
+
+    def _by_reference(self, graph: Any, feeds: dict[str, Any]) -> list[Any]:
+        """Run the graph node by node with the reference implementation."""
+        known = dict(feeds)
+        for node in graph.node:
+            self._with_intercepts(node)
+            inputs = [known.get(n, self.graph.stored(n)) if n else None for n in node.input]
+            constant = node.op_type == "Constant"
+            results = [self.graph.constant(node)] if constant else self.graph.run(node, inputs)
+            known.update(zip(node.output, results, strict=True))
+        return [known[name] for name in self.graph.outputs]
+
+    def _with_intercepts(self, node: Any) -> None:
+        """Write zeros where a LinearClassifier has no intercepts: the reference makes NaN of that."""
+        names = [attribute.name for attribute in node.attribute]
+        if node.op_type == "LinearClassifier" and "intercepts" not in names:
+            (labels,) = (a for a in node.attribute if a.name.startswith("classlabels"))
+            zeros = [0.0] * (len(labels.ints) or len(labels.strings))
+            node.attribute.append(self.graph.onnx.helper.make_attribute("intercepts", zeros))
+
+    def _runnable(self) -> Any:
+        """Copy the model: what was read of it alone, and arrays for the dictionaries of a ZipMap."""
+        model = self.graph.model
+        part = type(model)()
+        part.CopyFrom(model)
+        graph = part.graph
+        for field in ("node", "initializer", "sparse_initializer", "value_info"):
+            graph.ClearField(field)
+        graph.node.extend(self.graph.nodes)
+        asked = {name for node in self.graph.nodes for name in node.input} | set(self.graph.outputs)
+        graph.initializer.extend(t for t in model.graph.initializer if t.name in asked)
+        part.ClearField("functions")
+        types = {value.name: value for value in graph.output}
+        for node in graph.node:
+            if node.op_type == "ZipMap":
+                node.op_type, node.domain = "Identity", ""
+                node.ClearField("attribute")
+                types[node.output[0]].ClearField("type") if node.output[0] in types else None
+        return part
+
+    def _cells(self, frame: pd.DataFrame) -> dict[str, Any]:
+        """Columns of a table; those that the graph never looks at may be left out."""
+        used = self.trace.used()
+        return {
+            name: [self.trace.flow.anything(name)] * len(frame)
+            if name not in frame and name not in used
+            else [np.nan if is_missing(cell) else cell for cell in frame[name].tolist()]
+            for name in self.trace.titles
+        }
+
+    def _run(self, cells: dict[str, Any], count: int) -> list[Any] | None:
+        """Outputs of the graph; None where it is not run here.
+
+        A graph that was exported from an example may be fixed to the number of rows in that; then
+        some rows are run twice to fill the last batch.
+        """
+        feeds: dict[str, Any] = {}
+        fixed = None
+        for value in self.graph.inputs:
+            sizes = [dim.dim_value or None for dim in value.type.tensor_type.shape.dim]
+            fixed = fixed or (sizes[0] if sizes else None)
+            kind = _NUMPY.get(value.type.tensor_type.elem_type, np.float32)
+            columns = [list(cells[name]) for name in self.columns[value.name]]
+            array = np.array(columns, dtype=object).T.reshape(count, len(columns))
+            if kind is np.object_:
+                array = np.array([[str(cell) for cell in row] for row in array], dtype=object)
+            array = array.astype(kind)
+            feeds[value.name] = array.reshape(-1) if len(sizes) == 1 else array
+        if fixed is not None and fixed > _BATCH:
+            return None
+        batch = fixed or count
+        filled = np.resize(np.arange(count), count + -count % batch)
+        try:
+            runs = [
+                self._session({name: rows[filled[i : i + batch]] for name, rows in feeds.items()})
+                for i in range(0, len(filled), batch)
+            ]
+        except Exception:
+            return None
+        parts = zip(*runs, strict=True)
+        return [np.concatenate([np.atleast_1d(p) for p in part])[:count] for part in parts]
+
+    def _compare(self, network: Network, rows: Array, results: list[Any] | None) -> None:
+        if results is None:
+            return
+        logits, error = network.logits(rows), allowance(network, rows, "float32")
+        for output, value in zip(self.outputs, results, strict=True):
+            if not output.agrees(value, logits, error):
+                raise ModelNotSupportedError(
+                    f"{self.path.name}: output {output.name!r}, run by itself, differs from the network "
+                    "that was read; export the model again, with plain layers"
+                )
+
+    # -- the graph -----------------------------------------------------------------------------
+
+    def _inputs(self) -> None:
+        inputs = self.graph.inputs
+        for value in inputs:
+            kind = value.type.tensor_type
+            sizes = [dim.dim_value or None for dim in kind.shape.dim]
+            if len(sizes) not in (0, 1, 2):
+                raise ModelNotSupportedError(
+                    f"{self.path.name}: input {value.name!r} has {len(sizes)} dimensions; it must take "
+                    "rows, shape (n, d)"
+                )
+            width = sizes[1] if len(sizes) == 2 else 1 if sizes else None
+            width = width or (self._first_width() if len(inputs) == 1 else None)
+            if width is None:
+                raise ModelNotSupportedError(
+                    f"{self.path.name}: input {value.name!r} does not say how many columns it has; "
+                    "export the model with inputs of shape (None, d)"
+                )
+            if len(self.trace.titles) + width > limits.TABLE_COLUMNS:
+                raise ModelFileError(
+                    f"{self.path.name}: the graph takes {len(self.trace.titles) + width:,} columns; "
+                    f"models of at most {limits.TABLE_COLUMNS:,} are read"
+                )
+            if sizes and sizes[0]:
+                self.trace.rows = sizes[0] if sizes[0] <= _BATCH else ROWS
+            prefix = f"{value.name}_" if len(inputs) > 1 else "x"
+            alone = width == 1 and len(inputs) > 1
+            names = [value.name] if alone else [f"{prefix}{i}" for i in range(width)]
+            shape = () if len(sizes) == 1 else (width,)
+            self.columns[value.name] = names
+            dtype = _DTYPES.get(kind.elem_type, "float")
+            self.values[value.name] = self.trace.input(names, shape, dtype)
+
+    def _first_width(self) -> int | None:
+        """How many columns the first linear layer takes."""
+        for node in self.graph.nodes:
+            weights = (
+                self.graph.stored(node.input[1]) if node.op_type in ("Gemm", "MatMul") else None
+            )
+            if weights is not None and weights.ndim == 2:
+                transposed = self.graph.attributes(node).get("transB", 0)
+                return int(weights.shape[1 if transposed else 0])
+        return None
+
+    def _follow(self) -> None:
+        """Lead the columns to the logits: the outputs of the last linear layer."""
+        depends = set(self.columns)
+        for node in self.graph.nodes:
+            if depends.intersection(node.input):
+                depends.update(node.output)
+        layers = [n for n in self.graph.nodes if n.op_type in _LINEAR and depends & set(n.input)]
+        if not layers:
+            odd = [describe(node) for node in self.graph.nodes if node.op_type not in KNOWN]
+            raise ModelNotSupportedError(
+                f"{self.path.name}: {odd[0]} is not part of a ReLU network; {_READ}"
+                if odd
+                else f"{self.path.name}: the graph has no Gemm or MatMul layer"
+            )
+        before = self._before(layers[-1])
+        for node in self.graph.nodes:
+            if self._is_constant(node):
+                self._constants(node)
+            elif any(node is other for other in before):
+                self._value(node)
+                if node is layers[-1]:
+                    break
+        self.logits = str(layers[-1].output[0])
+        while self.classifier is None and (node := self._continued(self.logits)) is not None:
+            for other in self._before(node)[::-1]:
+                if self._is_constant(other):
+                    self._constants(other)
+            self._value(node)
+            self.logits = str(node.output[0])
+        self._merge_opposite()
+        if self.classifier is None:
+            self.trace.result(f"output {self.logits!r}", self.values[self.logits])
+
+    def _is_constant(self, node: Any) -> bool:
+        """Return True if the outputs of a node follow from constants and shapes, not known yet."""
+        known = [self._known(name) for name in node.input if name]
+        shape = node.op_type == "Shape" and known and known[0] is not None
+        fixed = not any(value is None or isinstance(value, Value) for value in known)
+        return bool(shape or fixed) and not any(name in self.values for name in node.output)
+
+    def _before(self, last: Any) -> list[Any]:
+        """The nodes that a node depends on, and itself."""
+        producers = {name: node for node in self.graph.nodes for name in node.output}
+        found, stack = [], [last]
+        seen: set[int] = set()
         while stack:
             node = stack.pop()
-            if node.op_type not in KNOWN:
-                raise ModelNotSupportedError(
-                    f"{self.path.name}: {final} is followed by {_where(node)}; it is read only as "
-                    "the end of a network. Hidden layers need Relu"
-                )
-            for name in node.output:
-                if name and name not in seen:
-                    seen.add(name)
-                    stack += self.consumers.get(name, [])
+            if id(node) not in seen:
+                seen.add(id(node))
+                found.append(node)
+                stack += [producers[name] for name in node.input if name in producers]
+        return found
 
-    def _step(self, node: Any, tensor: str) -> str | None:
-        where = f"{self.path.name}: {_where(node)}"
-        attributes = attributes_of(self.onnx, node)
-        op = node.op_type
-        if node.domain == "ai.onnx.ml" and op == "Scaler":
-            self._scaler(where, attributes)
-        elif node.domain == "ai.onnx.ml" and op == "LinearClassifier":
-            self._linear_classifier(where, node, attributes)
+    def _continued(self, tensor: str) -> Any | None:
+        """Return a node behind the last layer that belongs to it: bias, batch norm, another shape."""
+        users = self.consumers.get(tensor, [])
+        if len(users) != 1 or tensor in self.graph.outputs:
             return None
-        elif node.domain not in ("", "ai.onnx"):
-            raise _unsupported(where)
-        elif op in _FINAL:
-            self._final(where, node, attributes)
-            return None
-        elif op == "Gemm":
-            self._gemm(where, node, attributes, tensor)
-        elif op == "MatMul":
-            self._matmul(where, node, tensor)
-        elif op in _ARITHMETIC:
-            self._arithmetic(where, node, tensor)
-        elif op == "Relu":
-            self.chain.relu(where)
-        elif op == "BatchNormalization":
-            self._batch_norm(where, node, attributes)
-        else:
-            self._same_values(where, node, attributes)
-        return str(node.output[0])
+        (node,) = users
+        others = {name for name in node.input if name != tensor}
+        bias = node.op_type == "Add" or (node.op_type == "Sub" and node.input[0] == tensor)
+        return node if (bias and len(others) == 1) or node.op_type in _CONTINUING else None
 
-    def _width(self) -> int | None:
-        return self.inputs if self.chain.at_input else self.chain.width
+    def _constants(self, node: Any) -> None:
+        if node.op_type == "Constant":
+            self.values[node.output[0]] = self.graph.constant(node)
+            return
+        if node.op_type == "Shape" and isinstance(self.values.get(node.input[0]), Value):
+            shape = (self.trace.rows, *self.values[node.input[0]].entries.shape)
+            attributes = self.graph.attributes(node)
+            part = shape[attributes.get("start", 0) : attributes.get("end", len(shape))]
+            self.values[node.output[0]] = np.asarray(part, dtype=np.int64)
+            return
+        results = self.graph.run(node, [self._known(name) for name in node.input])
+        self.values.update(zip(node.output, results, strict=True))
 
-    # -- layers --------------------------------------------------------------------------------
+    def _known(self, name: str) -> Any:
+        """Value of a tensor: columns, neurons or constants; None for an input that is left out."""
+        if name in self.values:
+            return self.values[name]
+        return self.graph.stored(name) if name else None
 
-    def _gemm(self, where: str, node: Any, attributes: dict[str, Any], tensor: str) -> None:
-        weights = self._numbers(node.input[1])
-        if node.input[0] != tensor or weights is None or attributes.get("transA", 0):
-            raise ModelNotSupportedError(
-                f"{where} does not multiply rows by constant weights (A must be the rows, B the "
-                "weights, transA 0); export the layer as Linear"
-            )
-        self._rows_only(where)
-        W = weights if attributes.get("transB", 0) else weights.T
-        self._layer(where, float(attributes.get("alpha", 1.0)) * _float64(W), weights)
-        if len(node.input) > 2 and node.input[2]:
-            bias = self._constant(where, node.input[2])
-            beta = float(attributes.get("beta", 1.0))
-            self.chain.add_bias(where, beta * self._columns_of(where, bias))
-
-    def _matmul(self, where: str, node: Any, tensor: str) -> None:
-        left = node.input[0] != tensor
-        weights = self._constant(where, node.input[0 if left else 1])
-        if left != self.columns:
-            raise ModelNotSupportedError(
-                f"{where} multiplies across the rows, not along their columns; export the layer as "
-                "Linear (rows times constant weights)"
-            )
-        self._layer(where, _float64(weights if left else weights.T), weights)
-
-    def _layer(self, where: str, W: Array, stored: Values) -> None:
-        if W.ndim != 2:
-            raise ModelNotSupportedError(
-                f"{where} has weights of shape {W.shape}; it needs a matrix"
-            )
-        if stored.dtype == np.float16:
-            raise half(f"{where} has float16 weights")
-        self.chain.linear(where, W, None)
-        self.double.append(stored.dtype == np.float64)
-
-    def _arithmetic(self, where: str, node: Any, tensor: str) -> None:
-        op = node.op_type
-        first = node.input[0] == tensor
-        if len(set(node.input)) != 2:
-            raise ModelNotSupportedError(f"{where} combines the rows with themselves")
-        c = self._columns_of(where, self._constant(where, node.input[1 if first else 0]))
-        if self.chain.at_linear and (op == "Add" or (op == "Sub" and first)):
-            self.chain.add_bias(where, c if op == "Add" else -c)
-        elif op == "Add":
-            self.chain.scale(where, None, c)
-        elif op == "Sub" and first:
-            self.chain.scale(where, None, -c)
-        elif op == "Sub":
-            self.chain.scale(where, np.asarray(-1.0), c)
-        elif op == "Mul":
-            self.chain.scale(where, c, None)
-        elif first and np.all(c != 0.0):
-            self.chain.scale(where, 1.0 / c, None)
-        else:
-            raise ModelNotSupportedError(
-                f"{where} divides by the rows or by zero; only a division by constants is read"
-            )
-
-    def _batch_norm(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
-        self._rows_only(where)
-        parts = [self._constant(where, name) for name in node.input[1:5]]
-        mean, deviation, factor, shift = batch_norm_of(where, node, attributes, parts)
-        self.chain.batch_norm(where, factor / deviation, shift - factor / deviation * mean)
-        self.double.append(parts[0].dtype == np.float64)
-
-    def _rows_only(self, where: str) -> None:
-        if self.columns:
+    def _value(self, node: Any) -> None:
+        """Take a node on the way to the logits."""
+        where = f"{self.path.name}: {describe(node)}"
+        handler = _HANDLERS.get(node.op_type)
+        domain = node.domain in ("", "ai.onnx", "ai.onnx.ml")
+        if handler is None or not domain:
+            raise ModelNotSupportedError(f"{where} is not part of a ReLU network; {_READ}")
+        turned = any(name in self.turned for name in node.input)
+        if turned and node.op_type not in _TURNED:
             raise ModelNotSupportedError(
                 f"{where} acts on transposed rows; export it without Transpose"
             )
+        found = handler(self, _Node(node, where, self, turned))
+        results = found if isinstance(found, (list, tuple)) else [found]
+        self.values.update(zip(node.output, results, strict=False))
+        if turned != (node.op_type == "Transpose"):
+            self.turned.add(str(node.output[0]))
 
-    def _scaler(self, where: str, attributes: dict[str, Any]) -> None:
-        self._rows_only(where)
-        # The values are float32 in the file, and the operator subtracts first.
-        self.chain.scale(where, None, -per_column(_float32(attributes["offset"])))
-        self.chain.scale(where, per_column(_float32(attributes["scale"])), None)
+    def leads_to_linear(self, node: Any) -> bool:
+        """Return True if a linear map of a pipeline is followed by another one, before all else."""
+        while self._fixed:
+            users = self.consumers.get(node.output[0], [])
+            if len(users) != 1 or users[0].op_type not in _ELEMENTWISE | _LINEAR:
+                return False
+            (node,) = users
+            if node.op_type in _LINEAR:
+                return True
+        return False
 
-    def _linear_classifier(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
-        labels = attributes.get("classlabels_ints") or attributes.get("classlabels_strings") or []
-        named = attributes.get("post_transform", b"NONE")
-        transform = named.decode() if isinstance(named, bytes) else str(named)[:100]
-        coefficients = _float32(attributes["coefficients"])
-        intercepts = _float32(attributes.get("intercepts", []))
-        rows = intercepts.size or (coefficients.size // self.inputs if self.inputs else len(labels))
-        if transform not in ("NONE", "LOGISTIC", "SOFTMAX") or len(labels) < 2:
-            raise ModelNotSupportedError(
-                f"{where} has {len(labels)} classes and post_transform {transform!r}; it is read "
-                "with two classes or more, and NONE, LOGISTIC or SOFTMAX"
-            )
-        if rows not in (len(labels), 1) or (rows == 1 and len(labels) > 2):
-            raise ModelFileError(
-                f"{where} has {rows} rows of coefficients for {len(labels)} classes; export the "
-                "model again"
-            )
-        self._rows_only(where)
-        self.chain.linear(where, coefficients.reshape(rows, -1), None)
-        self.double.append(False)
-        if intercepts.size:
-            self.chain.add_bias(where, intercepts)
-        for name in node.output:
-            for user in self.consumers.get(name, []):
-                self._check_post_processing(user, where)
-        self.classifier = _classifier_outputs(node, labels, transform, rows)
-        if transform == "SOFTMAX":
-            self.chain.finish(where, "softmax")
-        elif transform == "NONE":
-            self.chain.one_logit()
-        elif rows == 2:
-            self._two_opposite(where)
-        elif rows > 2:
-            raise ModelNotSupportedError(
-                f"{where} was fitted one-vs-rest, so its probabilities are not a softmax; fit a "
-                "multinomial model"
-            )
-
-    def _final(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
-        axis = attributes.get("axis", 1)
-        along = (0, -2) if self.columns else (1, -1)
-        if node.op_type != "Sigmoid" and (self.flat or axis not in along):
-            raise ModelNotSupportedError(
-                f"{where} runs along axis {axis}, not over the classes of a row; export it with "
-                "axis 1"
-            )
-        if node.op_type == "Sigmoid" and self.chain.at_linear and self.chain.width == 2:
-            self._two_opposite(where)
-        self.chain.finish(where, _FINAL[node.op_type])
-        for user in self.consumers.get(node.output[0], []):
-            self._check_post_processing(user, where)
-
-    def _two_opposite(self, where: str) -> None:
-        """Two classes as exported by skl2onnx: scores (-z, z), each through a sigmoid."""
-        self.halved = True
-        if not self.chain.one_logit():
-            raise ModelNotSupportedError(
-                f"{where} gives two outputs with a sigmoid each: a model of two labels, not of "
-                "two classes. Use softmax, or one output"
-            )
-
-    # -- nodes that move values without changing them ---------------------------------------------
-
-    def _same_values(self, where: str, node: Any, attributes: dict[str, Any]) -> None:
-        op = node.op_type
-        if op == "Identity":
-            return
-        if op == "Dropout":
-            given = len(node.input) > 2 and node.input[2]
-            training = self._numbers(node.input[2]) if given else np.asarray(False)
-            if training is None or bool(training.any()):
+    def _merge_opposite(self) -> None:
+        """Turn scores (-z, z), each through a sigmoid, into the one logit z."""
+        self.halved = False
+        users = self.consumers.get(self.logits, [])
+        sigmoid = next((node for node in users if node.op_type == "Sigmoid"), None)
+        chain = self.trace.chain
+        if any(node.op_type == "Relu" for node in users):
+            chain.relu(self.logits)  # the network then refuses to end so
+        if sigmoid is not None and (chain.width or 0) > 2:
+            raise multi_label(f"{self.path.name}: {describe(sigmoid)}", chain.width or 0)
+        if chain.width == 2 and sigmoid is not None:
+            self.halved = chain.one_logit()
+            if not self.halved:
                 raise ModelNotSupportedError(
-                    f"{where} is in training mode; export with model.eval()"
+                    f"{self.path.name}: {describe(sigmoid)} gives two outputs with a sigmoid each: a "
+                    "model of two labels, not of two classes. Use softmax, or one output"
                 )
-        elif op == "Cast":
-            self._cast(where, int(attributes["to"]))
-        elif op == "Transpose":
-            if self.flat or list(attributes.get("perm", [1, 0])) != [1, 0]:
-                raise _unsupported(where)
-            self.columns = not self.columns
-        elif op == "Flatten":
-            if self.columns or self.flat or attributes.get("axis", 1) not in (1, -1):
-                raise self._reshapes(where)
-        elif op == "Squeeze":
-            axes = self._numbers(node.input[1]) if len(node.input) > 1 else None
-            self._squeeze(where, attributes.get("axes", axes))
-        elif op == "Reshape":
-            self._reshape(where, node)
+
+    # -- behind the logits -----------------------------------------------------------------------
+
+    def _understood(self) -> list[Output]:
+        """Run what stands behind the logits on chosen ones, and say what each output is."""
+        network = self.trace.chain.network("float64")
+        logits = chosen_logits(network.outputs)
+        known: dict[str, Any] = {
+            name: value for name, value in self.values.items() if not isinstance(value, Value)
+        }
+        if self.classifier is not None:
+            known |= self.classifier(logits)
         else:
-            raise _unsupported(where)
+            value = np.hstack([-logits, logits]) if self.halved else logits
+            value = value.reshape(len(logits), *self.values[self.logits].entries.shape)
+            known[self.logits] = value.T if self.logits in self.turned else value
+        for node in self.graph.nodes:
+            inputs = [known.get(n, self.graph.stored(n)) if n else None for n in node.input]
+            missing = any(v is None and n for n, v in zip(node.input, inputs, strict=True))
+            if missing or any(name in known for name in node.output):
+                continue
+            if node.op_type == "Shape":
+                results: list[Any] = [np.array(np.asarray(inputs[0]).shape, dtype=np.int64)]
+            elif node.op_type == "Constant":
+                results = [self.graph.constant(node)]
+            else:
+                results = self.graph.run(node, inputs)
+            known.update(zip(node.output, results, strict=True))
+        found = []
+        for name in self.graph.outputs:
+            said = known.get(name)
+            if said is None:
+                raise ModelNotSupportedError(
+                    f"{self.path.name}: output {name!r} cannot be worked out from the logits of the "
+                    "network; export the model with its logits or probabilities as output"
+                )
+            labels = said.labels if isinstance(said, Named) else None
+            array = said.array if isinstance(said, Named) else said
+            found.append(understood(self.path, name, np.asarray(array), labels, logits))
+        return found
 
-    def _cast(self, where: str, to: int) -> None:
-        name = self.onnx.TensorProto.DataType.Name(to)
-        check_cast(self.onnx, where, to)
-        if name not in _FLOATS:
+
+class _Node:
+    """A node and what it takes."""
+
+    def __init__(self, node: Any, where: str, model: _OnnxModel, turned: bool) -> None:
+        self.own, self.where, self.model, self.turned = node, where, model, turned
+        self.attributes = model.graph.attributes(node)
+        self.inputs = [model._known(name) for name in node.input]
+        self.followed = [value for value in self.inputs if isinstance(value, Value)]
+
+    @property
+    def value(self) -> Value:
+        """The one input that depends on the table."""
+        if len(self.followed) != 1:
+            self.model.trace.branches(self.where)
+        return self.followed[0]
+
+    def constant(self, i: int) -> Values:
+        """A fixed input."""
+        value = self.inputs[i] if i < len(self.inputs) else None
+        if isinstance(value, Value):
             raise ModelNotSupportedError(
-                f"{where} rounds the values; only casts to floats are read"
+                f"{self.where} combines two values that both depend on the input; only constant weights "
+                "are read (no skip connections, no products of inputs)"
             )
-
-    def _squeeze(self, where: str, axes: Any) -> None:
-        if not (self.chain.at_linear and self.chain.width == 1) or self.columns or self.flat:
-            raise self._reshapes(where)
-        if axes is None or [int(axis) for axis in np.ravel(axes)] not in ([1], [-1]):
-            raise self._reshapes(where)
-        self.flat = True
-
-    def _reshape(self, where: str, node: Any) -> None:
-        shape = self._numbers(node.input[1])
-        width = self._width()
-        if self.columns or self.flat:
-            raise self._reshapes(where)
-        if shape is None:
-            for n in (3, 5):
-                d = width or 7
-                seen = Constants(self.onnx, self.model, self.path, shapes={"": (n, d)})
-                value = seen.get(node.input[1])
-                computed = None if value is None else [int(size) for size in np.ravel(value)]
-                if computed not in ([n, d], [n, -1], [-1, d]):
-                    raise self._reshapes(where)
-            return
-        sizes = [int(size) for size in shape.ravel()]
-        if sizes == [-1] and self.chain.at_linear and width == 1:
-            self.flat = True
-            return
-        keeps_rows = len(sizes) == 2 and (sizes[0] in (0, -1) or sizes[0] == self.batch)
-        keeps_columns = len(sizes) == 2 and (sizes[1] in (0, width) or sizes[1] == -1 != sizes[0])
-        if not (keeps_rows and keeps_columns):
-            raise self._reshapes(where)
-
-    def _reshapes(self, where: str) -> ModelNotSupportedError:
-        return ModelNotSupportedError(
-            f"{where} changes the shape of the rows; only reshapes that keep (n, d) are read"
-        )
-
-    # -- constants -----------------------------------------------------------------------------
-
-    def _numbers(self, name: str) -> Values | None:
-        """Return a constant array of numbers; None where the tensor is not one."""
-        value = self.constants.get(name)
-        return value if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" else None
-
-    def _constant(self, where: str, name: str) -> Values:
-        value = self._numbers(name)
-        if value is None:
+        if not isinstance(value, np.ndarray):
             raise ModelNotSupportedError(
-                f"{where} combines two values that both depend on the input ({name!r}); only "
-                "constant weights are read (no skip connections, no products of inputs)"
+                f"{self.where} needs constants that are stored in the file"
             )
         return value
 
-    def _columns_of(self, where: str, value: Values) -> Array:
-        """Return a constant as a scalar or as one number for each column."""
-        array = _float64(value)
-        # Behind a Transpose, a vector would hold one number for each row of the table.
-        across = self.columns and array.ndim == 1 and array.size > 1
-        array = per_column(array.T if self.columns else array)
-        width = self._width()
-        misfit = array.ndim == 1 and width is not None and len(array) != width
-        if across or misfit or array.ndim > 1:
-            raise ModelNotSupportedError(
-                f"{where} has a constant of shape {value.shape}; it must be one number, or one for "
-                f"each of the {width} columns"
-            )
-        return array
+    def numbers(self, i: int) -> Array:
+        """A fixed input as float64 numbers, turned as rows are."""
+        value = self.constant(i)
+        if value.dtype == np.float16 or value.dtype.kind not in "fiub":
+            raise ModelNotSupportedError(f"{self.where} has weights of type {value.dtype}")
+        array = value.astype(np.float64)
+        return array.T if self.turned and array.ndim == 2 else array
+
+    def labels(self, prefix: str) -> list[Any]:
+        """Labels in one of the attributes for text and numbers."""
+        for kind in ("strings", "int64s", "floats"):
+            found = self.attributes.get(f"{prefix}_{kind}")
+            if found:
+                return [item.decode() if isinstance(item, bytes) else item for item in found]
+        return []
 
 
-def _classifier_outputs(
-    node: Any, labels: list[Any], transform: str, rows: int
-) -> Callable[[Array], dict[str, Any]]:
+# -- operators -------------------------------------------------------------------------------------
+
+
+def _gemm(model: _OnnxModel, node: _Node) -> Value:
+    a = node.attributes
+    if not isinstance(node.inputs[0], Value) or a.get("transA", 0):
+        raise ModelNotSupportedError(
+            f"{node.where} does not multiply rows by constant weights (A must be the rows, B the "
+            "weights, transA 0); export the layer as Linear"
+        )
+    B = node.numbers(1)
+    W = float(a.get("alpha", 1.0)) * (B if a.get("transB", 0) else B.T)
+    b = None
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        b = float(a.get("beta", 1.0)) * per_column(node.numbers(2))
+    return _linear(model, node, W, b, node.constant(1))
+
+
+def _matmul(model: _OnnxModel, node: _Node) -> Value:
+    left = not isinstance(node.inputs[0], Value)
+    if left != node.turned:
+        raise ModelNotSupportedError(
+            f"{node.where} multiplies across the rows, not along their columns; export the layer as "
+            "Linear (rows times constant weights)"
+        )
+    stored = node.constant(0 if left else 1)
+    # ``numbers`` turns weights with the rows.
+    W = stored.astype(np.float64) if left else node.numbers(1).T
+    return _linear(model, node, W, None, stored)
+
+
+def _linear(model: _OnnxModel, node: _Node, W: Array, b: Any, stored: Values) -> Value:
+    if W.ndim != 2:
+        raise ModelNotSupportedError(
+            f"{node.where} has weights of shape {W.shape}; it needs a matrix"
+        )
+    if node.value.step is None and model.leads_to_linear(node.own):
+        return model.trace.matrix(node.where, node.value, W, 0.0 if b is None else b)
+    if b is not None:
+        b = np.broadcast_to(b, (len(W),)).astype(np.float64)
+    model.double.append(stored.dtype == np.float64)
+    names = str(node.own.input[1]), str(node.own.input[2]) if b is not None else None
+    return model.trace.linear(node.where, node.value, W, b, names)
+
+
+def _linear_classifier(model: _OnnxModel, node: _Node) -> Value:
+    a = node.attributes
+    labels = a.get("classlabels_ints") or a.get("classlabels_strings") or []
+    named = a.get("post_transform", b"NONE")
+    transform = named.decode() if isinstance(named, bytes) else str(named)[:100]
+    coefficients = np.asarray(a["coefficients"], np.float32).astype(np.float64)
+    intercepts = np.asarray(a.get("intercepts", []), np.float32).astype(np.float64)
+    inputs = node.value.entries.size
+    rows = intercepts.size or coefficients.size // max(1, inputs)
+    if transform not in ("NONE", "LOGISTIC", "SOFTMAX") or len(labels) < 2:
+        raise ModelNotSupportedError(
+            f"{node.where} has {len(labels)} classes and post_transform {transform!r}; it is read "
+            "with two classes or more, and NONE, LOGISTIC or SOFTMAX"
+        )
+    if rows not in (len(labels), 1) or (rows == 1 and len(labels) > 2):
+        raise ModelFileError(
+            f"{node.where} has {rows} rows of coefficients for {len(labels)} classes; export the "
+            "model again"
+        )
+    W = coefficients.reshape(rows, -1)
+    model.double.append(False)
+    value = model.trace.linear(
+        node.where,
+        node.value,
+        W,
+        intercepts if intercepts.size else None,
+        ("coefficients", "intercepts"),
+    )
+    if rows == 2 and transform == "LOGISTIC" and not model.trace.chain.is_opposite:
+        raise ModelNotSupportedError(
+            f"{node.where} gives two outputs with a sigmoid each: a model of two labels, not of two "
+            "classes. Use softmax, or one output"
+        )
+    if transform != "SOFTMAX":
+        model.trace.chain.one_logit()
+    model.classifier = _classifier(node.own, labels, transform)
+    return value
+
+
+def _classifier(node: Any, labels: list[Any], transform: str) -> Callable[[Array], dict[str, Any]]:
     """Return what a LinearClassifier gives for logits: the label and a score of each class."""
     names = [label.decode() if isinstance(label, bytes) else label for label in labels]
 
     def outputs(logits: Array) -> dict[str, Any]:
-        if logits.shape[1] > 1:
-            scores = logits
+        scores = logits if logits.shape[1] > 1 else np.hstack([-logits, logits])
+        with np.errstate(over="ignore"):
             if transform == "SOFTMAX":
-                scores = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
-        else:
-            scores = np.hstack([-logits, logits])
-            if transform == "LOGISTIC":
-                with np.errstate(over="ignore"):
-                    scores = 1.0 / (1.0 + np.exp(-scores))
+                scores = np.exp(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
+            elif transform == "LOGISTIC":
+                scores = 1.0 / (1.0 + np.exp(-scores))
         values = [np.asarray(names)[predicted(logits)], scores]
         return {name: value for name, value in zip(node.output, values, strict=False) if name}
 
     return outputs
 
 
-def _where(node: Any) -> str:
-    return f"node {node.name or node.output[0]!r} ({node.op_type})"
+def _arithmetic(model: _OnnxModel, node: _Node) -> Value:
+    op, trace = node.own.op_type, model.trace
+    if len(node.followed) > 1:
+        return _of_two(model, node)
+    first = isinstance(node.inputs[0], Value)
+    c = per_column(node.numbers(1 if first else 0))
+    value = node.value
+    adds = op == "Add" or (op == "Sub" and first)
+    if adds and value.step is not None and trace.chain.at_linear:
+        return trace.bias(node.where, value, c if op == "Add" else -c)
+    if op == "Sub" and first:
+        return trace.standardise(node.where, value, c, 1.0)
+    if op in ("Add", "Mul", "Sub"):
+        factor, shift = {"Add": (1.0, c), "Mul": (c, 0.0), "Sub": (-1.0, c)}[op]
+        return trace.affine(node.where, value, factor, shift)
+    if not first or not np.all(c != 0.0):
+        raise ModelNotSupportedError(
+            f"{node.where} divides by the rows or by zero; only a division by constants is read"
+        )
+    return trace.standardise(node.where, value, 0.0, c)
 
 
-def _unsupported(where: str) -> ModelNotSupportedError:
-    return ModelNotSupportedError(
-        f"{where} is not part of a ReLU network; only Gemm, MatMul, Add, Relu, BatchNormalization, "
-        "scaling by constants in front, and a last Sigmoid or Softmax are read. Train the model with "
-        "those"
+def _of_two(model: _OnnxModel, node: _Node) -> Value:
+    left, right = node.followed
+    if node.own.op_type not in ("Add", "Sub"):
+        raise ModelNotSupportedError(
+            f"{node.where} combines the rows with themselves; compute that column in the table"
+        )
+    return model.trace.add(node.where, left, right, 1.0 if node.own.op_type == "Add" else -1.0)
+
+
+def _negative(model: _OnnxModel, node: _Node) -> Value:
+    return model.trace.affine(node.where, node.value, -1.0, 0.0)
+
+
+def _scaler(model: _OnnxModel, node: _Node) -> Value:
+    offset, scale = (
+        per_column(np.asarray(node.attributes[name], np.float32).astype(np.float64))
+        for name in ("offset", "scale")
+    )
+    if not np.all(scale):
+        raise ModelNotSupportedError(f"{node.where} multiplies a column by zero; drop that column")
+    return model.trace.standardise(node.where, node.value, offset, 1.0 / scale)
+
+
+def _batch_norm(model: _OnnxModel, node: _Node) -> Value:
+    if node.attributes.get("training_mode", 0) or any(node.own.output[1:]):
+        raise ModelNotSupportedError(f"{node.where} is in training mode; export with model.eval()")
+    factor, shift, mean, variance = (node.numbers(i).reshape(-1) for i in range(1, 5))
+    variance = variance + float(node.attributes.get("epsilon", 1e-5))
+    if not (variance > 0.0).all():
+        raise ModelFileError(
+            f"{node.where} has a variance that is not positive; export the model again"
+        )
+    deviation, value = np.sqrt(variance), node.value
+    model.double.append(node.constant(1).dtype == np.float64)
+    if value.step is not None:
+        scale = factor / deviation
+        return model.trace.affine(node.where, value, scale, shift - scale * mean)
+    if factor.all():
+        value = model.trace.standardise(node.where, value, mean, deviation / factor)
+        return model.trace.affine(node.where, value, 1.0, shift)
+    value = model.trace.standardise(node.where, value, mean, deviation)
+    return model.trace.affine(node.where, value, factor, shift)
+
+
+def _relu(model: _OnnxModel, node: _Node) -> Value:
+    if node.own.op_type == "Clip":
+        low, high = ([*node.inputs, None, None])[1:3]
+        if low is None or np.any(low) or high is not None or "max" in node.attributes:
+            raise ModelNotSupportedError(f"{node.where} is not part of a ReLU network; {_READ}")
+    return model.trace.relu(node.where, node.value)
+
+
+def _moved(model: _OnnxModel, node: _Node) -> Any:
+    """Run what only moves numbers on their places."""
+
+    def function(places: list[Any]) -> Any:
+        rest = iter(places)
+        inputs = [next(rest) if isinstance(v, Value) else v for v in node.inputs]
+        results = model.graph.run(node.own, inputs)
+        found = [np.asarray(part).astype(np.int64) for part in results if part is not None]
+        return tuple(found) if len(found) > 1 else found[0]
+
+    return model.trace.move(node.where, node.followed, function)
+
+
+def _reshape(model: _OnnxModel, node: _Node) -> Any:
+    """Take another shape; one that mixes rows is refused."""
+    try:
+        return _moved(model, node)
+    except ModelNotSupportedError:
+        raise ModelNotSupportedError(
+            f"{node.where} changes the shape of the rows; only reshapes that keep each row are read"
+        ) from None
+
+
+def _transpose(model: _OnnxModel, node: _Node) -> Value:
+    """Lay rows as columns, or back."""
+    if list(node.attributes.get("perm", [1, 0])) != [1, 0] or node.value.entries.ndim != 1:
+        raise ModelNotSupportedError(f"{node.where} is not part of a ReLU network; {_READ}")
+    return node.value
+
+
+def _gather(model: _OnnxModel, node: _Node) -> Any:
+    """Select columns, or look up the vectors of categories: an embedding."""
+    if isinstance(node.inputs[0], Value):
+        return _moved(model, node)
+    E, value = node.numbers(0), node.value
+    if E.ndim != 2 or node.attributes.get("axis", 0) not in (0, -2):
+        raise ModelNotSupportedError(f"{node.where} looks up more than the vectors of categories")
+    return model.trace.vectors(node.where, value, E)
+
+
+def _dropout(model: _OnnxModel, node: _Node) -> Value:
+    training = node.inputs[2] if len(node.inputs) > 2 else None
+    if training is not None and np.any(node.constant(2)):
+        raise ModelNotSupportedError(f"{node.where} is in training mode; export with model.eval()")
+    return node.value
+
+
+def _cast(model: _OnnxModel, node: _Node) -> Value:
+    """Take another type for the same values; what is cut to whole numbers can be categories alone."""
+    value, kinds = node.inputs[0], model.graph.onnx.TensorProto
+    if not isinstance(value, Value):
+        raise ModelNotSupportedError(
+            f"{node.where} takes its type from the table, which is not read"
+        )
+    model.graph.check_cast(node.where, node.own)
+    to = node.attributes.get("to")
+    if node.own.op_type == "CastLike":
+        to = _like(model, node)
+    if to in (kinds.FLOAT, kinds.DOUBLE):
+        return value
+    flow = model.trace.flow
+    exact = (
+        {"integer", "boolean"} if to in _INTEGERS else {"boolean"} if to == kinds.BOOL else set()
+    )
+    untouched = value.step is None and all(
+        isinstance(c, Single) and c == Single(c.feature) and flow.sources[c.feature].dtype in exact
+        for c in value.entries.flat
+    )
+    if untouched:
+        return value
+    if value.step is not None or to not in (*_INTEGERS, kinds.STRING):
+        raise ModelNotSupportedError(
+            f"{node.where} rounds the values; only casts to floats are read"
+        )
+    return Value(value.entries, whole=True)
+
+
+def _like(model: _OnnxModel, node: _Node) -> int:
+    """Type of the second input of a CastLike."""
+    name, like = node.own.input[1], node.inputs[1]
+    for value in model.graph.inputs:
+        if value.name == name:
+            return int(value.type.tensor_type.elem_type)
+    if isinstance(like, np.ndarray):
+        return int(model.graph.onnx.helper.np_dtype_to_tensor_dtype(like.dtype))
+    return 1
+
+
+def _one_hot(model: _OnnxModel, node: _Node) -> Value:
+    labels = node.labels("cats")
+    value = Value(node.value.entries)
+    found = model.trace.categories(node.where, value, labels)
+    return model.trace.vectors(node.where, found, np.eye(len(labels)))
+
+
+def _label_encoder(model: _OnnxModel, node: _Node) -> Value:
+    keys, values = node.labels("keys"), node.labels("values")
+    if any(isinstance(value, str) for value in values) or len(keys) != len(values):
+        raise ModelNotSupportedError(f"{node.where} renames categories; encode them as numbers")
+    order = sorted(range(len(keys)), key=lambda i: float(values[i]))
+    codes = [float(values[i]) for i in order]
+    ordered = codes == [float(i) for i in range(len(codes))]
+    labels = [keys[i] for i in order] if ordered else keys
+    named = model.trace.categories(node.where, Value(node.value.entries), labels, ordered=ordered)
+    found: list[Any] = []
+    for category in named.entries.flat:
+        terms = ((float(v), Single(category.feature, n)) for n, v in enumerate(values) if v)
+        found.append(Single(category.feature) if ordered else Mixture(tuple(terms)))
+    return Value(entries(found).reshape(named.entries.shape))
+
+
+def _imputer(model: _OnnxModel, node: _Node) -> Value:
+    a = node.attributes
+    replaced = a.get("replaced_value_float", a.get("replaced_value_int64", 0.0))
+    if not (isinstance(replaced, float) and np.isnan(replaced)):
+        raise ModelNotSupportedError(
+            f"{node.where} takes {replaced!r} for a missing cell; replace it by an empty cell in the "
+            "table and fit the imputer with missing_values=nan"
+        )
+    given = a.get("imputed_value_floats") or a.get("imputed_value_int64s") or []
+    value = node.value
+    if len(given) not in (1, value.entries.size):
+        raise ModelFileError(
+            f"{node.where} has {len(given)} numbers for {value.entries.size} columns"
+        )
+    fills = np.broadcast_to(np.asarray(given, np.float64), (value.entries.size,)).tolist()
+    return model.trace.impute(node.where, value, fills)
+
+
+def _sum(model: _OnnxModel, node: _Node) -> Value:
+    axes = node.constant(1).reshape(-1).tolist() if len(node.inputs) > 1 else None
+    axes = list(axes or node.attributes.get("axes") or [])
+    if len(axes) != 1 or axes[0] == 0:
+        raise ModelNotSupportedError(f"{node.where} adds up more than the columns of a row")
+    kept = bool(node.attributes.get("keepdims", 1))
+    return model.trace.total(node.where, node.value, axes[0], keepdims=kept)
+
+
+def _final(model: _OnnxModel, node: _Node) -> Value:
+    raise ModelNotSupportedError(
+        f"{node.where} is followed by another layer; a sigmoid or softmax is read only at the end of "
+        "the model. Hidden layers need Relu"
     )
 
 
-def _float64(values: Values) -> Array:
-    return values.astype(np.float64)
-
-
-def _float32(values: Any) -> Array:
-    return np.asarray(values, dtype=np.float32).astype(np.float64)
+_ARITHMETIC = ("Add", "Div", "Mul", "Sub")
+_ELEMENTWISE = frozenset(
+    {
+        *_ARITHMETIC,
+        *("Cast", "CastLike", "Dropout", "Flatten", "Identity", "Reshape", "Scaler", "Squeeze"),
+        "Unsqueeze",
+    }
+)
+_CONTINUING = ("BatchNormalization", "Cast", "Flatten", "Identity", "Reshape", "Squeeze")
+_TURNED = frozenset({*_ARITHMETIC, "Cast", "Identity", "MatMul", "Neg", "Relu", "Transpose"})
+_HANDLERS: dict[str, Callable[[_OnnxModel, _Node], Any]] = {
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
+    **dict.fromkeys(("Clip", "Relu"), _relu),
+    **dict.fromkeys(("LogSoftmax", "Sigmoid", "Softmax"), _final),
+    **dict.fromkeys(
+        ("ArrayFeatureExtractor", "Concat", "FeatureVectorizer", "Identity", "Slice", "Split"),
+        _moved,
+    ),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshape),
+    "BatchNormalization": _batch_norm,
+    "Dropout": _dropout,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "Imputer": _imputer,
+    "LabelEncoder": _label_encoder,
+    "LinearClassifier": _linear_classifier,
+    "MatMul": _matmul,
+    "Neg": _negative,
+    "OneHotEncoder": _one_hot,
+    "ReduceSum": _sum,
+    "Scaler": _scaler,
+    "Transpose": _transpose,
+}

@@ -88,6 +88,7 @@ class Trace:
         self.flow, self.chain = Flow(), Chain(linear)
         self.titles: list[str] = []
         self.columns: list[Flowing] = []  # what enters the first layer
+        self.rows = ROWS
         self._step = 0
 
     # -- the table -----------------------------------------------------------------------------
@@ -133,8 +134,10 @@ class Trace:
         total = sum(value.entries.size for value in values)
         places, start = [], 0
         for value in values:
-            ids = total * np.arange(ROWS)[:, None] + np.arange(start, start + value.entries.size)
-            places.append(ids.reshape(ROWS, *value.entries.shape))
+            ids = total * np.arange(self.rows)[:, None] + np.arange(
+                start, start + value.entries.size
+            )
+            places.append(ids.reshape(self.rows, *value.entries.shape))
             start += value.entries.size
         try:
             out = function(places)
@@ -151,7 +154,7 @@ class Trace:
     def _moved(self, where: str, values: Sequence[Value], ids: Places) -> Value:
         total = sum(value.entries.size for value in values)
         places = ids[0] if ids.ndim else ids
-        own = total * np.arange(ROWS).reshape(-1, *[1] * places.ndim) + places
+        own = total * np.arange(self.rows).reshape(-1, *[1] * places.ndim) + places
         if ids.shape != own.shape or not np.array_equal(ids, own) or (places >= total).any():
             raise ModelNotSupportedError(
                 f"{where} mixes rows; every row must keep its place in the first dimension"
@@ -213,6 +216,17 @@ class Trace:
             )
         full = np.broadcast_to(np.asarray(constant, np.float64).reshape(-1), (len(W),))
         return Value(entries(self.flow.mix(columns.tolist(), W, full)))
+
+    def total(self, where: str, value: Value, axis: int, *, keepdims: bool) -> Value:
+        """Take the sums of columns along an axis, which counts the rows as the first."""
+        columns = np.moveaxis(self.numbers(where, value), axis - (axis > 0), -1)
+        one = np.ones((1, columns.shape[-1]))
+        sums = [
+            self.flow.mix(row.tolist(), one, np.zeros(1))[0]
+            for row in columns.reshape(-1, columns.shape[-1])
+        ]
+        found = entries(sums).reshape(columns.shape[:-1])
+        return Value(np.expand_dims(found, axis - (axis > 0)) if keepdims else found)
 
     def _folded(self, where: str, value: Value, factor: Array, shift: Array) -> Value:
         self._newest(where, value)
@@ -344,6 +358,12 @@ class Trace:
             self.plain_row(where, self._newest(where, value))
         self.chain.linear(where, W, b, names)
         return self._neurons((len(W),))
+
+    def bias(self, where: str, value: Value, b: Array) -> Value:
+        """Take an addition that counts as the trained bias of the layer just taken."""
+        self._newest(where, value)
+        self.chain.add_bias(where, self._fixed(where, b, value))
+        return self._neurons(value.entries.shape)
 
     def relu(self, where: str, value: Value) -> Value:
         """Take a ReLU."""
