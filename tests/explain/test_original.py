@@ -16,7 +16,7 @@ from torch import nn
 import proplace as pp
 from proplace.baselines import Wachter
 from proplace.core.errors import ModelMismatchError
-from proplace.explain.answer_facts import answer_facts
+from proplace.explain.record import answer_facts
 from support.errors import raises
 
 RNG = np.random.default_rng(0)

@@ -31,7 +31,7 @@ from proplace.core.errors import (
     OutputError,
 )
 from proplace.explain import proplace as explainer_module
-from proplace.explain.provenance import Provenance
+from proplace.explain.record import Provenance
 from proplace.search import SearchResult
 from support.errors import raises
 from support.people import check_bound

@@ -23,8 +23,8 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 import proplace as pp
 from proplace.batch import explain_file
-from proplace.cli.one_person import answer_facts
 from proplace.core.errors import SchemaError
+from proplace.explain.record import answer_facts
 from proplace.schema.infer import readable_grid
 from real_data import folder
 from support.errors import raises

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.core.errors import LedgerError, NotInLedgerError
-from proplace.explain import provenance
+from proplace.explain import record
 from proplace.ledger import tables
 from proplace.ledger.database import VERSION, Database
 from proplace.ledger.issuing import person_id
@@ -215,7 +215,7 @@ def test_several_answers_of_one_row_are_promised_together(book, every_kind):
 
 
 def test_a_promise_ends_with_its_last_day(ledger, result):
-    today = datetime.date.fromisoformat(provenance.now()[:10])
+    today = datetime.date.fromisoformat(record.now()[:10])
     last = today + datetime.timedelta(days=5)
     (number,) = ledger.issue(result[:1], ["anna"], expires=last).ids
     after = last + datetime.timedelta(days=1)
@@ -246,7 +246,7 @@ def test_days_that_are_none_or_over(book, result):
     refuses(book, "expires", result, PEOPLE, expires="2001-01-01")
     for wrong in ("soon", "31.12.2999", 5, pd.NaT):
         refuses(book, "day", result, PEOPLE, expires=wrong)
-    today = provenance.now()[:10]
+    today = record.now()[:10]
     assert len(book.issue(result, PEOPLE, expires=today).new) == 3
     (number, *_) = book.issue(
         result, PEOPLE, expires=datetime.datetime(2999, 1, 2, 3), existing="add"

@@ -31,7 +31,7 @@ from proplace.batch.manifest import About, Manifest
 from proplace.batch.reading import read_results
 from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.core.progress import progress_bar
-from proplace.explain.result_tables import proof_name
+from proplace.explain.record import proof_name
 from proplace.schema import files
 from proplace.tables.files import open_table
 

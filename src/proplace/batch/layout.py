@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from proplace.core.errors import require
-from proplace.explain.result_tables import AnswerColumns
+from proplace.explain.record import AnswerColumns
 from proplace.tables.writing import TableWriter
 
 if TYPE_CHECKING:

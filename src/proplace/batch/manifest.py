@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from proplace.core import limits
 from proplace.core.errors import ProplaceError
 from proplace.core.transforms import folds_digest
-from proplace.explain.provenance import Provenance
+from proplace.explain.record import Provenance
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin

@@ -28,7 +28,7 @@ from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.transforms import folds_digest
 from proplace.explain.findings import ANSWERED, Status
-from proplace.explain.result_tables import AnswerColumns, proof_name
+from proplace.explain.record import AnswerColumns, proof_name
 from proplace.explain.results import Explanation, Explanations, Setting
 from proplace.schema import Continuous
 from proplace.schema.tolerances import encoded_tolerance

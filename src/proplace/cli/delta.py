@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.cli import common
-from proplace.explain.answer_facts import shifts_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +95,8 @@ class Given:
         """The same as JSON: a number, or the digest of the set and what it says of itself."""
         if isinstance(self.delta, float):
             return {"delta": self.delta}
-        return {"delta": self.delta.digest, "shifts": shifts_facts(self.delta)}
+        digest, about = self.delta.digest, self.delta.description
+        return {"delta": digest, "shifts": {"digest": digest, "about": about}}
 
 
 def positive(delta: float, name: str = "--delta") -> float:

@@ -13,7 +13,6 @@ import typer
 from proplace.cli import common
 from proplace.cli.console import say, say_table
 from proplace.core.text import short
-from proplace.explain.answer_facts import answer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +129,7 @@ def pairs(words: list[str]) -> dict[str, str]:
 def save_certificates(result: Explanations, folder: Path) -> None:
     """Write the proofs for one person, none in the place of another file."""
     from proplace.core.errors import OutputError  # noqa: PLC0415
-    from proplace.explain.result_tables import proof_name  # noqa: PLC0415
+    from proplace.explain.record import proof_name  # noqa: PLC0415
 
     if (folder.parent / "manifest.json").exists():
         raise OutputError(
@@ -175,6 +174,8 @@ def _where(answer: Explanation) -> str:
 
 def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) -> None:
     """Print the answers for machines: all that is known about each, its certificate included."""
+    from proplace.explain.record import answer_facts  # noqa: PLC0415
+
     made = result.provenance
     assert made is not None  # noqa: S101  (an explainer made it)
     facts = [{"row": row, **answer_facts(answer, made), **agreement} for answer in result]

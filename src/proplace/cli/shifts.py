@@ -10,7 +10,6 @@ import typer
 
 from proplace.cli import common, delta
 from proplace.cli.console import say, say_table, tell
-from proplace.explain.answer_facts import shifts_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,7 +202,8 @@ def _facts(box: Shifts, net: Network | None) -> dict[str, Any]:
 
     moving, parameters = counts(box)
     facts: dict[str, Any] = {
-        **shifts_facts(box),
+        "digest": box.digest,
+        "about": box.description,
         "parameters": parameters,
         "moving": moving,
         "layers": [asdict(layer) for layer in by_layer(box, net)],

@@ -33,7 +33,7 @@ from proplace.explain.findings import Finding, failed
 from proplace.explain.packaging import package
 from proplace.explain.parallel import Workers
 from proplace.explain.prove import Clock, Prover
-from proplace.explain.provenance import Provenance, Training
+from proplace.explain.record import Provenance, rows_digest
 from proplace.explain.results import Setting
 from proplace.explain.weights import column_units
 from proplace.loaders.model import Model
@@ -164,7 +164,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
             declared = self.schema is not None
             self.model_, rows, positions = training_rows(model, X, declared=declared)
             self.schema_ = self.model_.schema
-            self._training = Training.of(rows)
+            self._training = len(rows), rows_digest(rows)
             self.rows_ = self.schema_.on_grids(rows)  # answers lie between legal rows
             first = first_appearances(self.rows_)
             self._distinct, self._typical = (self.rows_[first], positions[first]), {}

@@ -14,7 +14,7 @@ from proplace.explain.results import Explanation, Explanations
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
-    from proplace.explain.provenance import Provenance
+    from proplace.explain.record import Provenance
     from proplace.explain.results import Setting
     from proplace.loaders.model import Model
 

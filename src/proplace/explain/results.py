@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.explain.claims import Claim
     from proplace.explain.findings import Status
-    from proplace.explain.provenance import Provenance
+    from proplace.explain.record import Provenance
     from proplace.explain.summary import By, Summary
     from proplace.explain.words import Description, Wording
     from proplace.loaders.model import Model
@@ -354,7 +354,7 @@ class Explanations(Sequence[Explanation]):
         missing), ``guaranteed_ranges``, ``checked_with_original``, and the person's own values as
         ``original_...``. If a feature has such a name, ours gets the prefix ``ce_``.
         """
-        from proplace.explain.result_tables import AnswerColumns
+        from proplace.explain.record import AnswerColumns
 
         columns = AnswerColumns.of(self._features(), list(self[0].ids) if len(self) else ())
         records = [columns.record(e) for e in self]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from proplace.core.network import Array, Layer
-    from proplace.explain.provenance import Provenance
+    from proplace.explain.record import Provenance
     from proplace.explain.results import Setting
     from proplace.schema.cells import Label
 

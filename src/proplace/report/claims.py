@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.core.network import Array, Network
-    from proplace.explain.provenance import Provenance
+    from proplace.explain.record import Provenance
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.explain.words import Terms, Wording
 

@@ -19,7 +19,7 @@ from proplace.core.errors import LedgerError, OptionError
 from proplace.core.files import atomic_write
 from proplace.core.text import clipped, short, visible
 from proplace.explain.claims import format_room, is_certified
-from proplace.explain.provenance import now
+from proplace.explain.record import now
 from proplace.explain.results import Explanations
 from proplace.explain.words import (
     accepted_now,

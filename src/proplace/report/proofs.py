@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from proplace import verify
 from proplace.batch.folder import NETWORK, files_of, names_of
 from proplace.core.errors import LedgerError
-from proplace.explain.result_tables import proof_name
+from proplace.explain.record import proof_name
 from proplace.explain.words import in_delta
 from proplace.report import claims
 

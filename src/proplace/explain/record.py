@@ -1,13 +1,20 @@
-"""Where a result comes from: which model, which training rows, which question, and when.
+"""Answers written down: where they come from, as JSON, and as the lines of a table.
 
 A digest names exactly one content: whoever holds the model or the rows can make it again and compare.
 The date is not part of any of them, and two runs that differ in nothing else are equal.
+
+A line of a table holds the answer (each feature under its own name), what is known about it, and the
+person's own values::
+
+    age  job   status   distance ... target    delta  changes       sentence   original_age  original_job
+    41   cook  optimal  0.02         approved  0.01   age 40 -> 41  The ...    40            cook
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import os
 import re
@@ -18,37 +25,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.certification import digest as network_digest
+from proplace.core import limits
 from proplace.core.errors import InputError, OptionError
 from proplace.core.request import Request
+from proplace.core.text import clipped
+from proplace.explain.words import summary_line
+from proplace.schema.cells import as_json
+from proplace.tables.files import plain
+from proplace.tables.writing import feature_type, free_names, labels_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
 
     from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
+    from proplace.explain.results import Explanation, Setting
     from proplace.loaders.model import Model
     from proplace.schema.cells import Label
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class Training:
-    """The training rows by their number and the digest of what the network sees of them."""
-
-    rows: int
-    digest: str
-
-    @classmethod
-    def of(cls, rows: Array) -> Training:
-        """Take the digest of encoded rows: their shape, then float64, little end first."""
-        sha = hashlib.sha256(f"{rows.shape[0]} {rows.shape[1]}\n".encode())
-        step = max(1, 1_000_000 // max(1, rows.shape[1]))
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step] + 0.0  # -0.0 is 0.0
-            sha.update(np.ascontiguousarray(part, dtype="<f8").tobytes())
-        return cls(len(rows), sha.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class Provenance:
     def of(
         cls,
         model: Model,
-        training: Training,
+        training: tuple[int, str],
         guarantee: Guarantee,
         request: Request,
         *,
@@ -149,7 +147,7 @@ class Provenance:
         k: int | None = None,
         region: str | None = None,
     ) -> Provenance:
-        """Write down what is about to be asked, now."""
+        """Write down what is about to be asked, now; ``training`` are rows and their digest."""
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
         label = model.classes[request.target]
@@ -172,8 +170,8 @@ class Provenance:
             model.origin.name,
             model.origin.digest,
             network_digest(model.network),
-            training.digest,
-            training.rows,
+            training[1],
+            training[0],
             _delta_of(guarantee.current.shifts),
             label.item() if isinstance(label, np.generic) else label,
             distance,
@@ -200,6 +198,23 @@ class Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
         read = _read(cls, fields)
         return cls(**read | {"also": tuple(Other(**_read(Other, one)) for one in read["also"])})
+
+
+def rows_digest(rows: Array) -> str:
+    """Return the digest of encoded rows: their shape, then float64, little end first."""
+    sha = hashlib.sha256(f"{rows.shape[0]} {rows.shape[1]}\n".encode())
+    step = max(1, 1_000_000 // max(1, rows.shape[1]))
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step] + 0.0  # -0.0 is 0.0
+        sha.update(np.ascontiguousarray(part, dtype="<f8").tobytes())
+    return sha.hexdigest()
+
+
+def _delta_of(shifts: Shifts) -> float | tuple[tuple[float, float], ...] | str:
+    """One radius of what was trained, those of the layers, or the digest of a general box."""
+    if shifts.trained_radius is not None:
+        return shifts.trained_radius
+    return shifts.digest if shifts.trained_radii is None else shifts.trained_radii
 
 
 def now() -> str:
@@ -239,13 +254,6 @@ def _read(kind: type, fields: Any) -> dict[str, Any]:
     if "request" in read:
         read["request"] = Request.from_dict(read["request"])
     return read
-
-
-def _delta_of(shifts: Shifts) -> float | tuple[tuple[float, float], ...] | str:
-    """One radius of what was trained, those of the layers, or the digest of a general box."""
-    if shifts.trained_radius is not None:
-        return shifts.trained_radius
-    return shifts.digest if shifts.trained_radii is None else shifts.trained_radii
 
 
 def _delta(value: object) -> object:
@@ -306,3 +314,196 @@ _GOOD: dict[str, Callable[[Any], bool]] = {
     "request": lambda value: isinstance(value, dict),
     "has_original": lambda value: isinstance(value, bool),
 }
+
+
+# -- as JSON ---------------------------------------------------------------------------------------
+
+
+def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
+    """Everything about an answer that JSON can hold."""
+    numbers = {
+        name: getattr(answer, name)
+        for name in ("distance", "bound", "gap", "margin", "plausibility")
+    }
+    proof = answer.certificate
+    return {
+        "id": {name: as_json(value) for name, value in answer.ids.items()},
+        "status": answer.status,
+        "reason": answer.reason,
+        "target": answer.label,
+        "delta": made.to_dict()["delta"],
+        "shifts": _shifts(answer),
+        "request": made.request.to_dict(),
+        "model": {
+            "name": made.model,
+            "file_digest": made.file_digest,
+            "network_digest": made.network_digest,
+        },
+        "rank": answer.rank,
+        **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+        "in_region": answer.in_region,
+        "timed_out": answer.timed_out,
+        "checked_with_original": answer.checked_with_original,
+        "original": _values(answer, answer.original) or None,
+        "imputed": list(answer.imputed),
+        "counterfactual": _values(answer, answer.counterfactual) or None,
+        "changes": {claim.name: claim.to_dict() for claim in answer.claims},
+        "guaranteed_ranges": {n: list(ends) for n, ends in answer.guaranteed_ranges.items()},
+        "sentence": answer.describe().sentence,
+        "certificate": None if proof is None else proof.facts,
+    }
+
+
+def _shifts(answer: Explanation) -> dict[str, Any] | None:
+    """Return the set of networks as JSON, if it has an interval for each parameter."""
+    if answer.setting is None or not answer.setting.current.has_parameter_intervals:
+        return None
+    current = answer.setting.current
+    return {
+        "digest": current.shifts.digest,
+        "about": current.shifts.description,
+        "contains_model": current.contains_network,
+    }
+
+
+def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any]:
+    """Return the values of a person or a counterfactual as Python's own; empty without any."""
+    if series is None:
+        return {}
+    features = {} if answer.setting is None else answer.setting.schema.by_name
+    return {
+        str(name): plain(value, features[str(name)]) if str(name) in features else value
+        for name, value in series.items()
+    }
+
+
+# -- as lines of a table ----------------------------------------------------------------------------
+
+FACTS = (
+    "status",
+    "distance",
+    "bound",
+    "gap",
+    "in_region",
+    "timed_out",
+    "margin",
+    "plausibility",
+    "nearest_row",
+    "rank",
+    "reason",
+    "target",
+    "delta",
+    "changes",
+    "sentence",
+    "certificate",
+    "imputed",
+    "guaranteed_ranges",
+    "checked_with_original",
+)
+_TYPES: dict[str, type] = {  # of the other columns: text
+    **dict.fromkeys(("distance", "bound", "gap", "margin", "plausibility"), float),
+    **dict.fromkeys(("in_region", "timed_out", "checked_with_original"), bool),
+    **dict.fromkeys(("nearest_row", "rank"), int),
+}
+
+
+@dataclass(frozen=True)
+class AnswerColumns:
+    """The columns of a table of answers.
+
+    Attributes
+    ----------
+    ids
+        Columns of the user that are kept beside the answers.
+    features
+        Names of the features: the answer.
+    facts
+        What the columns of ``FACTS`` are called.
+    originals
+        What the columns with the person's own values are called, by feature.
+    row
+        What the number of the row is called.
+    """
+
+    ids: tuple[str, ...]
+    features: tuple[str, ...]
+    facts: dict[str, str]
+    originals: dict[str, str]
+    row: str
+
+    @classmethod
+    def of(cls, features: Sequence[str], ids: Sequence[str] = ()) -> AnswerColumns:
+        """Name the columns: ours give way where an id or a feature has the same name."""
+        before = {name: f"original_{name}" for name in features}
+        names = free_names(["row", *FACTS, *before.values()], {*ids, *features})
+        return cls(
+            tuple(ids),
+            tuple(features),
+            {name: names[name] for name in FACTS},
+            {name: names[before[name]] for name in features},
+            names["row"],
+        )
+
+    @property
+    def all(self) -> list[str]:
+        """All columns but that of the row's number, in order."""
+        return [*self.ids, *self.features, *self.facts.values(), *self.originals.values()]
+
+    def record(self, e: Explanation) -> dict[str, Any]:
+        """One answer as a line; what is not known is left out."""
+        words, proof = e.describe(), e.certificate
+        ranges = dict(e.guaranteed_ranges)
+        facts: dict[str, Any] = {
+            "status": e.status,
+            "distance": e.distance,
+            "bound": e.bound,
+            "gap": e.gap,
+            "in_region": e.in_region,
+            "timed_out": e.timed_out,
+            "margin": e.margin,
+            "plausibility": e.plausibility,
+            "nearest_row": e.nearest_row,
+            "rank": e.rank,
+            "reason": e.reason,
+            "target": e.label,
+            "delta": None if e.setting is None else _delta_cell(e.setting),
+            "changes": clipped(summary_line(words.claims), limits.SPREADSHEET_CELL),
+            "sentence": clipped(words.sentence, limits.SPREADSHEET_CELL),
+            "certificate": None if proof is None else proof.digest,
+            "imputed": json.dumps(e.imputed, ensure_ascii=False) if e.imputed else None,
+            "guaranteed_ranges": json.dumps(ranges, ensure_ascii=False) if ranges else None,
+            "checked_with_original": e.checked_with_original,
+        }
+        return {
+            **e.ids,
+            **_values(e, e.counterfactual),
+            **{self.facts[name]: value for name, value in facts.items()},
+            **{self.originals[n]: value for n, value in _values(e, e.original).items()},
+        }
+
+    def types(self, setting: Setting, ids: dict[str, Any]) -> dict[str, Any]:
+        """Type of each column, that of the row's number first; those of the ids are given."""
+        values = {name: feature_type(feature) for name, feature in setting.schema.by_name.items()}
+        facts: dict[str, Any] = {name: _TYPES.get(name, str) for name in FACTS}
+        facts["target"] = labels_type(setting.model.classes)
+        facts["delta"] = str if setting.current.radius is None else float
+        return {
+            self.row: int,
+            **{name: ids.get(name, str) for name in self.ids},
+            **values,
+            **{self.facts[name]: kind for name, kind in facts.items()},
+            **{self.originals[name]: kind for name, kind in values.items()},
+        }
+
+
+def _delta_cell(setting: Setting) -> float | str:
+    """Return delta: one number, the (weight, bias) pairs of the layers as JSON, or a digest."""
+    delta = _delta_of(setting.current.shifts)
+    if isinstance(delta, tuple):
+        return json.dumps(delta)
+    return f"shifts {delta}" if isinstance(delta, str) else delta
+
+
+def proof_name(row: int, rank: int) -> str:
+    """Name of the file with the certificate of an answer, in the folder ``certificates``."""
+    return f"row-{row:012d}-{rank}.json"

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from proplace.core.errors import InputError, OptionError
 from proplace.core.request import Request
-from proplace.explain.provenance import Provenance
+from proplace.explain.record import Provenance
 from support.errors import raises
 
 NET = pp.Network([([[1.0, 1.0]], [-1.0])])
