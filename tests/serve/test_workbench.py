@@ -173,7 +173,7 @@ def test_same_question_at_once_is_searched_once(bench, monkeypatch):
     searches, search = [], bench._explainer.explain
 
     def counted(*given, **options):
-        searches.append(given)
+        searches.append(given[0]["income"].item())
         time.sleep(0.1)
         return search(*given, **options)
 
@@ -183,7 +183,7 @@ def test_same_question_at_once_is_searched_once(bench, monkeypatch):
         found = list(pool.map(lambda _: bench.explain(case, request), range(8)))
     assert found[0].wait(20)
     assert {each.key for each in found} == {found[0].key}
-    assert len(searches) == 1
+    assert searches.count(5) == 1  # others may wait from before
 
 
 def test_search_that_failed_is_repeated(bench, monkeypatch):
