@@ -418,19 +418,15 @@ def test_other_models_are_read_from_the_right(past, tmp_path):
     folder, _, box = past
     odd = tmp_path / "a:b.npz"
     shutil.copy(folder / "past-0.npz", odd)
-    (one,) = delta.others([str(odd)])
-    assert (one.path, one.delta) == (odd, None)
-    (one,) = delta.others([f"{odd}:0.02"])
-    assert (one.path, one.delta.delta) == (odd, 0.02)
-    (one,) = delta.others([f"{odd}:1e-3"])
-    assert one.delta.delta == 0.001
-    (one,) = delta.others([f"{odd}:{folder / 'shifts.npz'}"])
-    assert one.delta.delta == box
+    assert delta.required(str(odd)) == (odd, None, None)
+    assert delta.required(f"{odd}:0.02") == (odd, 0.02, None)
+    assert delta.required(f"{odd}:1e-3") == (odd, 0.001, None)
+    file = folder / "shifts.npz"
+    assert delta.required(f"{odd}:{file}") == (odd, box, file)
     trap = tmp_path / "m.npz:0.5"
     shutil.copy(odd, trap)
     shutil.copy(odd, tmp_path / "m.npz")
-    (one,) = delta.others([str(trap)])
-    assert (one.path, one.delta) == (trap, None)
+    assert delta.required(str(trap)) == (trap, None, None)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +444,7 @@ def test_other_models_are_read_from_the_right(past, tmp_path):
 )
 def test_wrong_other_models_are_rejected(past, word, error, name):
     with raises(error, name=name):
-        delta.others([word.replace("MODEL", str(past[0] / "past-0.npz"))])
+        delta.required(word.replace("MODEL", str(past[0] / "past-0.npz")))
 
 
 def test_answers_are_asked_of_other_models_too(loans, past):

@@ -105,7 +105,7 @@ def audit(
     from proplace.tables.files import open_table  # noqa: PLC0415
 
     asked = _renewing(renew=renew, issue=issue, expires=expires, train=train, fail_on=fail_on)
-    given = delta.Given.of(number, shifts) if asked else None
+    given = delta.chosen(number, shifts) if asked else None
     if out is not None:
         report.check_page(out)
     whole = common.with_classes(common.read_model(model), classes)
@@ -120,12 +120,9 @@ def audit(
             base = opened.promise(found.broken[0]).terms.model
             whole = with_cutoff_of(base, whole)
             known = whole if schema is not None else _described(whole, base)
-            given.check(known.network, model)
-            explainer = Proplace(
-                known,
-                given.delta,
-                k=k,
-            ).fit(common.training_rows(rows, known.schema, drop or []))
+            delta.check(given, shifts, known.network, model)
+            people = common.training_rows(rows, known.schema, drop or [])
+            explainer = Proplace(known, given, k=k).fit(people)
             renewal = found.renew(explainer)
         if as_json:
             say(json.dumps(_facts(found, renewal)))

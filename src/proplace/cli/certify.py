@@ -66,12 +66,12 @@ def certify(
         raise OutputError(
             f"{out}: verdicts are written to a .csv, .parquet or .pq file", name=out.name
         )
-    given, missed = delta.Given.of(number, shifts), common.tolerance_of(tolerance)
+    given, missed = delta.chosen(number, shifts), common.tolerance_of(tolerance)
     whole = common.read_model(model, cutoff)
     source = open_table(table, delimiter=delimiter, encoding=encoding)
     others = [*(ids or []), *(drop or []), *([] if predictions is None else [predictions])]
     whole = common.with_names(whole, schema, source, others)
-    given.check(whole.network, model)
+    delta.check(given, shifts, whole.network, model)
     features, wanted = whole.schema, common.target_of(whole, target)
     source.check_columns(list(features.by_name), others=others)
     names = _names(ids or [])
@@ -81,7 +81,7 @@ def certify(
     counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
     def verdicts() -> Iterator[pd.DataFrame]:
-        asked = partial(certify_table, delta=given.delta, target=wanted, tolerance=missed)
+        asked = partial(certify_table, delta=given, target=wanted, tolerance=missed)
         for part in _verdicts(whole, source, asked, ids or []):
             counts["rows"] += len(part)
             for verdict, count in part[names["verdict"]].value_counts().items():
@@ -95,7 +95,7 @@ def certify(
         with common.refused_if_there(out), atomic_write(out) as file:
             _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
     if as_json:
-        facts = {**given.facts, "target": wanted, **counts, **agreement}
+        facts = {**delta.facts(given), "target": wanted, **counts, **agreement}
         facts |= {} if missed is None else {"tolerance": missed}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
     else:
@@ -105,7 +105,7 @@ def certify(
         label = whole.class_name(whole.target(wanted))
         say(
             f"{counts['robust']} of {counts['rows']} rows get {label} from every network "
-            f"{given.words}{_missed(missed)}{rest}"
+            f"{delta.words(given, shifts)}{_missed(missed)}{rest}"
         )
 
 

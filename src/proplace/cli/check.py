@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path  # noqa: TC003  (typer reads it at run time)
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,96 +15,16 @@ from proplace.cli import common
 from proplace.cli import delta as deltas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from proplace.certification.checker import Demand, Parameters, Verdict
+    from proplace.certification.checker import Demand, Parameters, Statement, Verdict
     from proplace.core.guarantee import Member
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.loaders.model import Model
     from proplace.schema import Schema
 
-
-@dataclass(frozen=True)
-class Known:
-    """What certificates are checked against.
-
-    Attributes
-    ----------
-    model
-        The model as a whole.
-    readings
-        Its network, in each way in which its file can be read.
-    shifts
-        The set of networks; None where none was given.
-    others
-        More networks that a bundle speaks of, with their sets.
-    tolerance
-        By how much features may be missed, in original units, and every miss must be proved.
-    """
-
-    model: Model
-    readings: Sequence[Parameters]
-    shifts: Shifts | None
-    others: Sequence[Member] = ()
-    tolerance: dict[str, tuple[float, float]] | None = None
-
-    def verdict(self, proof: bytes, demand: Demand) -> Verdict:
-        """Check one certificate."""
-        from proplace.batch.checking import first_verdict  # noqa: PLC0415
-        from proplace.certification import checker  # noqa: PLC0415
-
-        named = _set_of(proof)
-        if named is not None and self.shifts is None:
-            return checker.Verdict(
-                False,
-                f"it speaks of the set of networks with the digest {named}, which is not in it; give "
-                "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
-            )
-        boxes = [] if self.shifts is None else [self.shifts]
-        found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
-        if self.tolerance and found.accepted and found.statement is not None:
-            demand = demand._replace(margin=-math.inf)  # only what is robust bears a miss
-            found = first_verdict(proof, self.readings, demand, shifts=boxes, others=self.others)
-        if found.accepted and (lacking := self.uncovered(found) or self.too_narrow(found)):
-            return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")
-        return found
-
-    def too_narrow(self, found: Verdict, schema: Schema | None = None) -> str:
-        """Say that a miss within the tolerance is not proved to be accepted; empty if all are.
-
-        ``schema`` says how the table is encoded, where the model does not.
-        """
-        from proplace.batch.checking import too_narrow  # noqa: PLC0415
-        from proplace.schema.tolerances import encoded_tolerance, tolerances  # noqa: PLC0415
-
-        if self.tolerance is None:
-            return ""
-        columns = schema or self.model.schema
-        # What the schema says of other features is the promise of an answer, not this demand.
-        given = dict.fromkeys(columns.by_name, (0.0, 0.0)) | self.tolerance
-        asked = encoded_tolerance(columns, tolerances(columns, given))
-        statements = [
-            part.statement for part in (*found.parts, found) if part.statement is not None
-        ]
-        return next((said for one in statements if (said := too_narrow(one, asked))), "")
-
-    def uncovered(self, found: Verdict) -> str:
-        """Say which of the other networks is not proved to accept the input; empty if all are."""
-        from proplace.certification import covers, digest  # noqa: PLC0415
-
-        statements = [
-            part.statement for part in (*found.parts, found) if part.statement is not None
-        ]
-        if any(one.verdict == "fixed" for one in statements):
-            return ""  # one set that refuses is enough
-        for other in self.others:
-            mine = [one for one in statements if one.network == digest(other.network)]
-            if not any(
-                one.verdict == "robust" and covers(one, other.network, other.shifts) for one in mine
-            ):
-                return f"nothing is proved of {other.name} with its delta"
-        return ""
+    Missed = dict[str, tuple[float, float]]
 
 
 def check(
@@ -193,18 +113,27 @@ def check(
     demand = checker.Demand(
         number, delta, _numbers(row), margin, None if box is None else box.digest
     )
-    known = Known(
-        whole,
-        [parameters(net) for net in _readings(whole, model)],
-        box,
-        _others(required_model),
-        common.tolerance_of(tolerance),
+    readings = [parameters(net) for net in _readings(whole, model)]
+    others, missed = _others(required_model), common.tolerance_of(tolerance)
+    verdict = partial(
+        _verdict,
+        schema=whole.schema,
+        readings=readings,
+        shifts=box,
+        others=others,
+        tolerance=missed,
+        demand=demand,
     )
     shown: list[dict[str, Any]] = []
     accepted = True
     for path in proofs:
         results, entries = _is_results(path), []
-        for entry in _entries(path, known, demand):
+        found = (
+            _of_results(path, whole, readings, others, missed, demand)
+            if results
+            else (_of_file(file, verdict) for file in _files(path))
+        )
+        for entry in found:
             entries.append(entry)
             if as_json:
                 shown.append(entry)
@@ -236,10 +165,10 @@ def _others(required_model: list[str] | None) -> list[Member]:
     from proplace.core.shifts import Shifts  # noqa: PLC0415
 
     found = []
-    for other in deltas.others(required_model or []):
-        net = Network.load(other.path)
-        asked = 0.0 if other.delta is None else other.delta.delta
-        found.append(Member(net, Shifts.of(net, asked), str(other.path)))
+    for word in required_model or []:
+        path, delta, _ = deltas.required(word)
+        net = Network.load(path)
+        found.append(Member(net, Shifts.of(net, delta or 0.0), str(path)))
     return found
 
 
@@ -280,21 +209,24 @@ def _is_results(path: Path) -> bool:
     return path.is_dir() and (path / "manifest.json").is_file()
 
 
-def _entries(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
-    """What is found at a path, one entry per certificate."""
+def _files(path: Path) -> list[Path]:
+    """Return the certificates at a path: a file, or all files of a folder."""
     from proplace.core.errors import CertificateError  # noqa: PLC0415
 
-    if _is_results(path):
-        yield from _of_results(path, known, demand)
-        return
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise CertificateError(f"{path}: no .json files to check", name=path.name)
-    for file in files:
-        yield _of_file(file, known, demand)
+    return files
 
 
-def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, Any]]:
+def _of_results(
+    path: Path,
+    model: Model,
+    readings: Sequence[Parameters],
+    others: Sequence[Member],
+    tolerance: Missed | None,
+    demand: Demand,
+) -> Iterator[dict[str, Any]]:
     """Check the answers of a folder of results."""
     from proplace.batch.checking import check_folder  # noqa: PLC0415
     from proplace.batch.reading import ResultsFolder  # noqa: PLC0415
@@ -312,7 +244,7 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
             "--certificates and another folder",
             name="--certificates",
         )
-    for other in known.others:
+    for other in others:
         if not any(_holds(models, other) for models in folder.setting.guarantee.members[1:]):
             raise CertificateError(
                 f"{path}: its answers were not made for {other.name} with such a delta; explain them "
@@ -320,12 +252,12 @@ def _of_results(path: Path, known: Known, demand: Demand) -> Iterator[dict[str, 
                 name="--required-model",
                 value=other.name,
             )
-    readings = [*known.readings, *_through(known.model, folder.setting.schema)]
+    readings = [*readings, *_through(model, folder.setting.schema)]
     for found in check_folder(folder, readings, demand):
         line, schema = found, folder.setting.schema
-        if line.accepted and line.statement is not None and known.tolerance is not None:
+        if line.accepted and line.statement is not None and tolerance is not None:
             verdict = checker.Verdict(True, line.reason, line.statement)
-            if lacking := known.too_narrow(verdict, schema):
+            if lacking := _too_narrow(verdict, schema, tolerance):
                 reason = f"{lacking}; proved is only: {line.reason}"
                 line = dataclasses.replace(line, accepted=False, reason=reason)
         proved = None if line.statement is None else line.statement._asdict()
@@ -347,7 +279,7 @@ def _holds(models: Member, other: Member) -> bool:
     )
 
 
-def _of_file(file: Path, known: Known, demand: Demand) -> dict[str, Any]:
+def _of_file(file: Path, checked: Callable[[bytes], Verdict]) -> dict[str, Any]:
     """Check one certificate."""
     from proplace.certification import checker  # noqa: PLC0415
 
@@ -357,7 +289,7 @@ def _of_file(file: Path, known: Known, demand: Demand) -> dict[str, Any]:
     except OSError as error:
         verdict = checker.Verdict(False, f"not readable: {error.strerror}")
     else:
-        verdict = known.verdict(content, demand)
+        verdict = checked(content)
     proved = None if verdict.statement is None else verdict.statement._asdict()
     return {
         "file": str(file),
@@ -365,6 +297,90 @@ def _of_file(file: Path, known: Known, demand: Demand) -> dict[str, Any]:
         "reason": verdict.reason,
         "proved": proved,
     }
+
+
+def _verdict(
+    proof: bytes,
+    *,
+    schema: Schema,
+    readings: Sequence[Parameters],
+    shifts: Shifts | None,
+    others: Sequence[Member],
+    tolerance: Missed | None,
+    demand: Demand,
+) -> Verdict:
+    """Check one certificate.
+
+    Parameters
+    ----------
+    schema
+        The features of the model.
+    readings
+        Its network, in each way in which its file can be read.
+    shifts
+        The set of networks; None if none was given.
+    others
+        More networks that a bundle speaks of, with their sets.
+    tolerance
+        By how much features may be missed, in original units, and every miss must be proved.
+    demand
+        What else must be proved.
+    """
+    from proplace.batch.checking import first_verdict  # noqa: PLC0415
+    from proplace.certification import checker  # noqa: PLC0415
+
+    named = _set_of(proof)
+    if named is not None and shifts is None:
+        return checker.Verdict(
+            False,
+            f"it speaks of the set of networks with the digest {named}, which is not in it; give "
+            "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
+        )
+    boxes = [] if shifts is None else [shifts]
+    found = first_verdict(proof, readings, demand, shifts=boxes, others=others)
+    if tolerance and found.accepted and found.statement is not None:
+        demand = demand._replace(margin=-math.inf)  # only what is robust bears a miss
+        found = first_verdict(proof, readings, demand, shifts=boxes, others=others)
+    if not found.accepted:
+        return found
+    lacking = _uncovered(found, others) or _too_narrow(found, schema, tolerance)
+    if not lacking:
+        return found
+    return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")
+
+
+def _statements(found: Verdict) -> list[Statement]:
+    """Return what is proved of each network."""
+    return [part.statement for part in (*found.parts, found) if part.statement is not None]
+
+
+def _too_narrow(found: Verdict, schema: Schema, tolerance: Missed | None) -> str:
+    """Say that a miss within the tolerance is not proved to be accepted; empty if all are."""
+    from proplace.batch.checking import too_narrow  # noqa: PLC0415
+    from proplace.schema.tolerances import encoded_tolerance, tolerances  # noqa: PLC0415
+
+    if tolerance is None:
+        return ""
+    # What the schema says of other features is the promise of an answer, not this demand.
+    given = dict.fromkeys(schema.by_name, (0.0, 0.0)) | tolerance
+    asked = encoded_tolerance(schema, tolerances(schema, given))
+    return next((said for one in _statements(found) if (said := too_narrow(one, asked))), "")
+
+
+def _uncovered(found: Verdict, others: Sequence[Member]) -> str:
+    """Say which of the other networks is not proved to accept the input; empty if all are."""
+    from proplace.certification import covers, digest  # noqa: PLC0415
+
+    statements = _statements(found)
+    if any(one.verdict == "fixed" for one in statements):
+        return ""  # one set that refuses is enough
+    for other in others:
+        mine = [one for one in statements if one.network == digest(other.network)]
+        if not any(
+            one.verdict == "robust" and covers(one, other.network, other.shifts) for one in mine
+        ):
+            return f"nothing is proved of {other.name} with its delta"
+    return ""
 
 
 def _readings(model: Model, path: Path) -> list[Network]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +12,8 @@ import typer
 from proplace.cli import common
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
-    from proplace.loaders.model import Model as WholeModel
 
 Number = Annotated[
     float | None, typer.Option("--delta", help="Largest change of any parameter, such as 0.02.")
@@ -40,63 +36,47 @@ Also = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Given:
-    """What `--delta` or `--shifts` says.
+def chosen(delta: float | None, shifts: Path | None) -> float | Shifts:
+    """Return what `--delta` or `--shifts` says, if exactly one of them is given."""
+    from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
 
-    Attributes
-    ----------
-    delta
-        The number, or the set of networks.
-    file
-        Where the set was read from; None for a number.
-    """
+    if shifts is not None and delta is None:
+        return read(shifts)
+    if delta is not None and shifts is None:
+        return positive(delta)
+    many = "only one of them says" if shifts is not None else "one of them must say"
+    raise OptionError(
+        f"give --delta NUMBER or --shifts FILE: {many} which networks the answers hold for",
+        name="--shifts" if shifts is not None else "--delta",
+    )
 
-    delta: float | Shifts
-    file: Path | None = None
 
-    @classmethod
-    def of(cls, delta: float | None, shifts: Path | None) -> Given:
-        """Read exactly one of the two."""
-        from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
+def check(delta: float | Shifts, file: Path | None, net: Network, model: Path) -> None:
+    """Raise if the set of a file is one of other networks; note if the model lies outside of it."""
+    if file is None or isinstance(delta, float):
+        return
+    check_fits(file, delta, net, model)
+    if not delta.contains(net):
+        common.note(
+            f"{model} does not lie in the set of {file}; proplace shifts show {file} "
+            f"--model {model} says where not"
+        )
 
-        if (delta is None) == (shifts is None):
-            many = "only one of them says" if shifts is not None else "one of them must say"
-            raise OptionError(
-                f"give --delta NUMBER or --shifts FILE: {many} which networks the answers hold for",
-                name="--shifts" if shifts is not None else "--delta",
-            )
-        if shifts is not None:
-            return cls(read(shifts), shifts)
-        assert delta is not None  # noqa: S101  (one of both is given)
-        return cls(positive(delta))
 
-    def check(self, net: Network, model: Path) -> None:
-        """Raise where the set is one of other networks than the model's; note if it lies outside."""
-        if self.file is None or isinstance(self.delta, float):
-            return
-        check_fits(self.file, self.delta, net, model)
-        if not self.delta.contains(net):
-            common.note(
-                f"{model} does not lie in the set of {self.file}; proplace shifts show {self.file} "
-                f"--model {model} says where not"
-            )
+def words(delta: float | Shifts, file: Path | None) -> str:
+    """Describe the networks in words that follow "every network"."""
+    if isinstance(delta, float):
+        return f"within {delta:g}"
+    about = f" ({delta.description})" if delta.description else ""
+    return f"of the set {file}{about}"
 
-    @property
-    def words(self) -> str:
-        """The networks, in words that follow "every network"."""
-        if isinstance(self.delta, float):
-            return f"within {self.delta:g}"
-        about = f" ({self.delta.description})" if self.delta.description else ""
-        return f"of the set {self.file}{about}"
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The same as JSON: a number, or the digest of the set and what it says of itself."""
-        if isinstance(self.delta, float):
-            return {"delta": self.delta}
-        digest, about = self.delta.digest, self.delta.description
-        return {"delta": digest, "shifts": {"digest": digest, "about": about}}
+def facts(delta: float | Shifts) -> dict[str, Any]:
+    """Return delta as JSON: a number, or the digest of the set and its description."""
+    if isinstance(delta, float):
+        return {"delta": delta}
+    digest, about = delta.digest, delta.description
+    return {"delta": digest, "shifts": {"digest": digest, "about": about}}
 
 
 def positive(delta: float, name: str = "--delta") -> float:
@@ -159,30 +139,12 @@ def _sizes(net: Network) -> str:
 # -- other models --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Other:
-    """One more model that must accept the answers, and its delta: None if it says none."""
+def required(word: str) -> tuple[Path, float | Shifts | None, Path | None]:
+    """Read one `--required-model`: MODEL, MODEL:NUMBER or MODEL:SHIFTS.npz.
 
-    path: Path
-    delta: Given | None
-
-    def asked(self, model: WholeModel) -> WholeModel | tuple[WholeModel, float | Shifts]:
-        """Return the model as ``required_models=`` of :class:`proplace.Proplace` takes it."""
-        if self.delta is None:
-            return model
-        self.delta.check(model.network, self.path)
-        return model, self.delta.delta
-
-
-def others(words: Sequence[str]) -> list[Other]:
-    """Read what `--required-model` says: MODEL, MODEL:NUMBER or MODEL:SHIFTS.npz.
-
-    A name may hold a colon itself: a file of the whole name comes first, then the last colon counts.
+    Returns the file of the model, its delta or shifts, and the file of these. A name may hold a colon
+    itself: a file of the whole name comes first, then the last colon counts.
     """
-    return [_other(word) for word in words]
-
-
-def _other(word: str) -> Other:
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     name, colon, rest = word.rpartition(":")
@@ -193,7 +155,7 @@ def _other(word: str) -> Other:
                 name="--required-model",
                 value=word,
             )
-        return Other(Path(word), None)
+        return Path(word), None, None
     path = Path(name)
     if not path.is_file():
         raise OptionError(
@@ -203,7 +165,7 @@ def _other(word: str) -> Other:
             value=word,
         )
     if rest.endswith(".npz"):
-        return Other(path, Given(read(Path(rest)), Path(rest)))
+        return path, read(Path(rest)), Path(rest)
     try:
         number = float(rest)
     except ValueError:
@@ -213,4 +175,4 @@ def _other(word: str) -> Other:
             name="--required-model",
             value=word,
         ) from None
-    return Other(path, Given(positive(number, f"--required-model {word}: delta")))
+    return path, positive(number, f"--required-model {word}: delta"), None

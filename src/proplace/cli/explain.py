@@ -24,6 +24,7 @@ from proplace.cli.whole_input import Backend
 from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
 
 if TYPE_CHECKING:
+    from proplace.core.shifts import Shifts
     from proplace.explain.proplace import Proplace
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema.cells import Label
@@ -114,9 +115,11 @@ class Question:
     Attributes
     ----------
     given
-        For which networks the answers must hold.
+        Delta or shifts: for which networks the answers must hold.
+    file
+        The file of the shifts; None for a number.
     others
-        More models that must accept them, with what `--required-model` says of each.
+        More models that must accept them, with what :func:`proplace.cli.delta.required` says of each.
     k, region, search, solver, time_limit
         As :class:`proplace.Proplace` takes them.
     target
@@ -127,8 +130,9 @@ class Question:
         File with the features.
     """
 
-    given: delta.Given
-    others: list[tuple[WholeModel, delta.Other]]
+    given: float | Shifts
+    file: Path | None
+    others: list[tuple[WholeModel, tuple[Path, float | Shifts | None, Path | None]]]
     k: int
     region: Region
     search: Searches
@@ -152,15 +156,17 @@ class Question:
         from proplace.explain.proplace import Proplace  # noqa: PLC0415
 
         whole = common.with_names(model, self.schema, rows, others)
-        self.given.check(whole.network, path)
+        delta.check(self.given, self.file, whole.network, path)
         target = common.target_of(whole, self.target)
-        also = [
-            other.asked(common.with_names(one, self.schema, rows, others))
-            for one, other in self.others
-        ]
+        also: list[WholeModel | tuple[WholeModel, float | Shifts]] = []
+        for read, (file, given, shifts) in self.others:
+            other = common.with_names(read, self.schema, rows, others)
+            if given is not None:
+                delta.check(given, shifts, other.network, file)
+            also.append(other if given is None else (other, given))
         explainer = Proplace(
             whole,
-            self.given.delta,
+            self.given,
             required_models=also or None,
             k=self.k,
             region=self.region.value,
@@ -261,15 +267,16 @@ def explain(
     valid_until = promising.last_day(promises, valid_until) if folder is not None else valid_until
     letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
     jobs, ends = common.processes(jobs), request.ranges_of(ranges)
-    given, more = delta.Given.of(number, shifts), delta.others(required_model or [])
+    given, more = delta.chosen(number, shifts), [*map(delta.required, required_model or [])]
     whole, *rest = [
         common.read_model(path, stated)
-        for path, stated in [(model, cutoff), *((other.path, None) for other in more)]
+        for path, stated in [(model, cutoff), *((file, None) for file, *_ in more)]
     ]
     drop = [*(drop or []), *([] if predictions is None else [predictions])]
     others = [*(ids or []), *drop]
     question = Question(
         given,
+        shifts,
         list(zip(rest, more, strict=True)),
         k,
         region,
