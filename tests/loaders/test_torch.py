@@ -178,7 +178,7 @@ class Views(Front):
     def front(self, x):
         a, b = self.scaled(x).split([1, 2], dim=1)
         z = torch.cat([b, a], dim=1).unsqueeze(1).view(x.size(0), -1)
-        return z.reshape(x.shape[0], 3).contiguous().detach().data.to(x.device)
+        return z.reshape(x.shape[0], 3).contiguous().detach().to(x.device)
 
 
 FRONTS = [Plain, Scaled, Numbers, Reversed, Sums, Views]
@@ -605,8 +605,8 @@ def test_small_differences_show_in_float32():
     assert Network.from_torch(module).outputs == 1
     assert all(m.training for m in module.modules())
     module.factor = 1.001
-    with pytest.raises(ModelNotSupportedError, match="forward of OnlyFloat32"):
-        Network.from_torch(module)
+    read = Network.from_torch(module).layers[-1].W
+    np.testing.assert_array_equal(read, 1.001 * module.net[-1].weight.detach().double().numpy())
 
 
 @pytest.mark.parametrize("kinds", [("half", "half"), ("bfloat16", "bfloat16"), ("half", "float")])
@@ -891,7 +891,7 @@ def straight(m, x):
         ),
         (
             lambda m, x: m.wide(torch.cat([x, F.one_hot(x[:, 0].long())[:, [0] * 5]], dim=1)),
-            "counts the categories of the rows at hand; give it num_classes",
+            "torch.export cannot follow.*without an if or assert about their values",
             lambda m, x: m.wide(torch.cat([x, F.one_hot(x[:, 0].long(), 4)[:, [0] * 5]], dim=1)),
         ),
         (
@@ -978,14 +978,14 @@ def test_several_tensors():
     check(Rows(Two()), X)
 
 
-def test_modules_that_cannot_be_recorded():
-    """Linear layers in the order of their registration, as long as the comparison agrees."""
+def test_modules_that_ask_about_their_rows():
+    """Asserts about shapes are followed; what branches on values is not."""
 
-    def branching(m, x):
+    def asserting(m, x):
         assert x.shape[1] == WIDTH
         return straight(m, x)
 
-    class Recordable(nn.Module):
+    class Asking(nn.Module):
         def __init__(self, forward):
             super().__init__()
             self.a, self.b, self.c = nn.Linear(WIDTH, 4), nn.Linear(4, 4), nn.Linear(4, 1)
@@ -994,22 +994,19 @@ def test_modules_that_cannot_be_recorded():
         def forward(self, x):
             return self.run(self, x)
 
-    check(Recordable(branching), rows())
-    module = Recordable(lambda m, x: branching(m, m.norm(x)))
+    check(Asking(asserting), rows())
+    module = Asking(lambda m, x: asserting(m, m.norm(x)))
     module.norm = nn.BatchNorm1d(WIDTH)
-    with pytest.raises(
-        ModelNotSupportedError, match=r"'norm' \(BatchNorm1d\).*without an if or assert"
-    ):
-        Model.of(module.eval())
-    module.run = lambda m, x: straight(m, m.norm(x))
-    check(module, rows())
+    check(module.eval(), rows())
+    with pytest.raises(ModelNotSupportedError, match=r"torch.export cannot follow.*without an if"):
+        Model.of(Asking(lambda m, x: straight(m, x) if x.sum() > 0 else -straight(m, x)))
 
 
 def test_too_many_categories():
     module = nn.Sequential(Columns([0]), nn.Embedding(1001, 2), nn.Flatten(), nn.Linear(2, 1))
     module[0].forward = lambda x: x[:, :1].long()
     with pytest.raises(
-        ModelNotSupportedError, match="1001 categories, more than 1000; put rare ones"
+        ModelNotSupportedError, match="knows 1,001 categories of a column; at most 1,000"
     ):
         Model.of(module)
     module[1] = nn.Embedding(1000, 2)
@@ -1056,9 +1053,11 @@ def test_computed_weights(computed, bake):
 
 def test_hooks_are_seen():
     module = OneEmbedding(4).eval()
+    X = rows()
+    before = Model.of(module).network.logits(Model.of(module).encode(X))
     module.head[0].register_forward_hook(lambda m, args, out: out * 2)
-    with pytest.raises(ModelNotSupportedError, match=r"does not equal the chain.*a hook"):
-        Model.of(module)
+    model = check(module, X)
+    assert not np.allclose(model.network.logits(model.encode(X)), before)
 
 
 def test_complex_weights_are_refused():
@@ -1084,7 +1083,6 @@ def test_complex_weights_are_refused():
         (nn.ReLU6(), "only Linear and ReLU"),
         (nn.PReLU(), "only Linear and ReLU"),
         (nn.Conv1d(1, 1, 1), "only Linear and ReLU"),
-        (nn.Embedding(2, 2), "stands behind the first Linear layer"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -1109,7 +1107,10 @@ def test_other_layers_are_refused_by_name(layer, hint):
         (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "'1' .Sigmoid.*2 outputs"),
         (nn.Sequential(nn.Linear(3, 1), nn.Softmax(1)), "'1' .Softmax.*always 1"),
         (nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Softmax(1)), "'2' .Softmax. does not follow"),
-        (nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(4, 1)), "'2' .Linear. takes 4 inputs"),
+        (
+            nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(4, 1)),
+            "cannot be run.*cannot be multiplied",
+        ),
         (nn.Sequential(nn.Linear(3, 2), nn.Softmax(0)), "forward of Sequential"),
         (nn.Sequential(nn.Flatten()), "no Linear layer"),
         (nn.Sequential(nn.LazyLinear(2)), "'0' .LazyLinear. has no weights"),

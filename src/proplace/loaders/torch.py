@@ -1,34 +1,52 @@
-"""Networks and whole models from torch modules."""
+"""Torch modules, as ``torch.export`` writes down their ``forward``."""
 
 from __future__ import annotations
 
-import copy
 import inspect
 import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import operator
+import warnings
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import pandas as pd
 
-from proplace.core.errors import InputError, ModelNotSupportedError, require
-from proplace.loaders._chain import multi_label
-from proplace.loaders._flow import Flow
-from proplace.loaders._torch_graph import Graph, inside, needed_nodes
-from proplace.loaders._torch_layers import check_leaf, numpy_of, precision_of, where_of
-from proplace.loaders._torch_record import NotRecorded, Recording, same
-from proplace.loaders._torch_registered import is_plain, registered
-from proplace.loaders._torch_values import Spread
-from proplace.loaders._verify import form_of, probabilities_of, probe_rows, probe_table
-from proplace.loaders._whole import Whole
+from proplace.core.errors import ModelNotSupportedError, require
+from proplace.loaders.trace import AmbiguousWidth, Trace, Value
+from proplace.loaders.verify import Reading
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pandas as pd
+
     from proplace.core.network import Array, Network, Precision
-    from proplace.core.transforms import InputTransform
-    from proplace.loaders._chain import Activation, Chain
-    from proplace.loaders._flow import Flowing
-    from proplace.loaders._verify import Form
+    from proplace.loaders._chain import Activation
+    from proplace.loaders._whole import Whole
     from proplace.loaders.trained_layer import TrainedLayer
+
+_WIDEST = 5_000  # columns tried until a module runs
+_READ = (
+    "only Linear and ReLU layers, BatchNorm1d, Dropout, Identity, Flatten, an Embedding of a column "
+    "in front of them and a last Sigmoid, Softmax or LogSoftmax are read"
+)
+_RELU_INSTEAD = f"{_READ}. Train the model with ReLU in its place"
+_NORMALISED_ROWS = (
+    f"{_READ}. It divides each row by that row's own spread, which no fixed layer does; train the "
+    "model with BatchNorm1d in its place"
+)
+_OTHERS = f"{_READ}. Train the model with those"
+_BEHIND = (
+    f"{_READ}. Write ReLU as F.relu or nn.ReLU, leave other steps out of forward, and let it return "
+    "logits or probabilities"
+)
+_IN_FRONT = (
+    "read there are scaling by fixed numbers, selections, concatenations, sums and differences of "
+    "columns, F.one_hot and Embedding. Apply it to the table beforehand and leave it out of the module"
+)
+_ACTIVATIONS = (
+    *("celu", "clamp", "elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish"),
+    *("prelu", "relu6", "rrelu", "selu", "silu", "softplus", "softsign", "tanh", "tanhshrink"),
+)
 
 
 def from_torch(module: object) -> Network:
@@ -37,195 +55,630 @@ def from_torch(module: object) -> Network:
     Parameters
     ----------
     module
-        An ``nn.Sequential``, or any module whose ``forward`` ``torch.fx`` can record: Linear layers
-        with a ReLU between them (a layer, a function or a method). Dropout, Identity, Flatten and
-        views are skipped; a last sigmoid, softmax or log-softmax is recognised and left out.
+        An ``nn.Sequential``, or any module whose ``forward`` ``torch.export`` can follow: Linear
+        layers with a ReLU between them (a layer, a function or a method). Dropout, Identity,
+        Flatten and views are skipped; a last sigmoid, softmax or log-softmax is recognised and
+        left out.
 
         In front of the first Linear layer ``forward`` may select, join, add and scale columns with
-        fixed numbers (buffers, constants, batch norm): this becomes the network's input transform, which
-        is not trained and never shifts. A module with an Embedding takes categories: see
+        fixed numbers (buffers, constants, batch norm): this becomes the network's input transform,
+        which is not trained and never shifts. A module with an Embedding takes categories: see
         ``Model.of``.
 
         Batch norm (in evaluation mode) behind a Linear layer is folded into that layer, batch norm
         between a ReLU and a Linear layer into the latter, other fixed factors and shifts likewise.
-        Its own weights and statistics count as fixed. Shifts (delta) still speak of the weights and
-        biases of the Linear layers: see :mod:`proplace.core.transforms`. The float32 margin speaks of
-        the folded ones. Nothing else touches a trained weight.
-
-        A module that ``torch.fx`` cannot record (``forward`` branches on values, say) is taken for
-        the chain of its Linear layers in the order in which they were registered.
+        Its own weights and statistics count as fixed. Shifts (delta) still speak of the weights
+        and biases of the Linear layers: see :mod:`proplace.core.transforms`. The float32 margin
+        speaks of the folded ones. Nothing else touches a trained weight.
 
     Returns
     -------
     Network
         The module and the network are run on random rows and must agree, so a ``forward`` that
-        does something else than was read is refused. The module itself is not changed. The precision
-        is that of the weights, float32 or float64.
+        does something else than was read is refused. The module itself is not changed. The
+        precision is that of the weights, float32 or float64.
     """
-    reading = _read(module)
-    network = reading.network(reading.flow.numbers(reading.columns, reading.source.titles))
-    rows = probe_rows(network)
-    reading.form(network, rows, rows)
-    return network
+    return _TorchModel(module).reading().network()
 
 
 def whole_torch(module: object) -> Whole:
     """Read a torch module together with all that its ``forward`` does to the table.
 
-    See :func:`from_torch` for what is read. An Embedding (or ``F.one_hot``) of one column makes that
-    column a category with the labels 0, 1, ...; its weights are a fixed linear map of the labels and
-    never shift. Columns are called x0, x1, ... until a schema names them.
+    See :func:`from_torch` for what is read. An Embedding (or ``F.one_hot``) of one column makes
+    that column a category with the labels 0, 1, ...; its weights are a fixed linear map of the
+    labels and never shift. Columns are called x0, x1, ... until a schema names them.
     """
-    reading = _read(module)
-    schema, input_transform = reading.flow.finish(reading.columns)
-    network = reading.network(input_transform)
-    most = max((len(getattr(f, "labels", ())) for f in schema.features), default=0)
-    probe = probe_table(schema, max(64, 2 * most))
-    form = reading.form(network, schema.encode(probe), reading.rows(probe))
-
-    def run(frame: pd.DataFrame) -> Array:
-        return reading.source.run(reading.rows(frame)).reshape(len(frame), network.outputs)
-
-    def predict(frame: pd.DataFrame) -> Any:
-        outputs = run(frame)
-        if network.outputs > 1:
-            return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
-        return (outputs[:, 0] >= (0.5 if form == "sigmoid" else 0.0)).astype(np.int64)
-
-    return Whole(
-        network,
-        schema,
-        None,
-        predict,
-        columns=tuple(reading.source.titles),
-        has_column_names=False,
-        probabilities=lambda frame: probabilities_of(run(frame), form),
-    )
+    return _TorchModel(module).reading().whole()
 
 
 def trained_torch(module: object) -> tuple[Any, tuple[TrainedLayer, ...]]:
     """Return the module itself, unwrapped, and by their names in it the parameters of each layer."""
-    reading = _read(module)
-    return reading.source.module, reading.chain.trained
+    read = _TorchModel(module)
+    return read.module, read.trace.chain.trained
 
 
-@dataclass(frozen=True, eq=False)
-class _Source:
-    """The user's own module, run as it is used: in its own arithmetic, on its own device."""
+class _Parameter:
+    """A trained parameter, by its name in the module."""
 
-    torch: Any
-    module: Any
-    dtype: Any
-    device: Any
-    width: int
-
-    @property
-    def titles(self) -> list[str]:
-        return [f"x{i}" for i in range(self.width)]
-
-    def run(self, rows: Array) -> Array:
-        return _outputs(self.torch, self.module, rows, self.dtype, self.device)
+    def __init__(self, name: str, tensor: Any) -> None:
+        self.name, self.tensor = name, tensor
 
 
-@dataclass(frozen=True, eq=False)
-class _Reading:
-    """What was read of a module: columns on their way to the first layer, and the layers."""
+class _TorchModel:
+    """A module, and what was read of it."""
 
-    source: _Source
-    recording: Recording | None
-    flow: Flow
-    columns: list[Flowing]
-    layers: Network
-    chain: Chain
+    def __init__(self, module: Any) -> None:
+        self.torch = require("torch", "torch", "reading a torch module")
+        self.module = _unwrapped(self.torch, module)
+        self.name = type(self.module).__name__
+        _check_module(self.torch, self.module)
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        self.precision = precision_of(self.torch, self.name, tensors)
+        first = next((p for p in self.module.parameters()), None)
+        self.dtype = self.torch.float32 if first is None else first.dtype
+        self.device = "cpu" if first is None else first.device
+        self.trace = self._smallest()
 
-    @property
-    def activation(self) -> Activation | None:
-        return self.chain.activation
+    def reading(self) -> Reading:
+        return Reading(
+            self.trace,
+            self.run,
+            self.precision,
+            "write it as nn.Sequential of the layers that are read, and train that",
+        )
 
-    def network(self, input_transform: InputTransform) -> Network:
-        return self.layers.with_input_transform(input_transform)
+    def run(self, table: pd.DataFrame) -> Array:
+        """Outputs of the module itself, in its own arithmetic, on its own device."""
+        with _evaluated(self.torch, self.module):
+            return to_numpy(self.module(self._tensor(table.to_numpy(dtype=np.float64), self.dtype)))
 
-    def rows(self, frame: pd.DataFrame) -> Array:
-        """Rows of a table as the module takes them; what it never looks at may be left out."""
-        used = self.flow.used(self.columns)
-        cells = {
-            title: frame[title]
-            if title in frame or title in used
-            else np.full(len(frame), self.flow.anything(title))
-            for title in self.source.titles
-        }
-        rows = pd.DataFrame(cells, index=frame.index).to_numpy(dtype=np.float64)
-        if not np.isfinite(rows).all():
-            row, column = np.argwhere(~np.isfinite(rows))[0]
-            raise InputError(
-                f"row {row}, column {self.source.titles[column]!r}: the module takes no missing or "
-                "infinite values"
-            )
-        return rows
+    def _tensor(self, rows: Array, dtype: Any) -> Any:
+        return self.torch.as_tensor(np.array(rows), dtype=dtype, device=self.device)
 
-    def form(self, network: Network, X: Array, rows: Array) -> Form:
-        """Say what the module's outputs are, having compared them with the network's."""
-        name = type(self.source.module).__name__
-        try:
-            outputs, arithmetic = self._outputs(rows)
-        except ModelNotSupportedError:
-            raise
-        except Exception as error:
-            raise ModelNotSupportedError(
-                f"{name} cannot be run on rows of shape (n, {self.source.width}): {error}. Its "
-                "forward must take one tensor of rows and return one tensor"
-            ) from error
-        form = form_of(network, X, outputs, arithmetic, self.activation or "logits")
-        if form == "sigmoid" and network.outputs > 1:
-            raise multi_label(name, network.outputs)
-        recorded = self.recording is not None
-        if form is None or (recorded and form != (self.activation or "logits")):
-            raise ModelNotSupportedError(
-                f"the forward of {name} does not equal the chain of its Linear layers with a ReLU "
-                "between them (a hook, a skip connection, another activation, a transform of the "
-                "input?). Write it as nn.Sequential of the layers that are read, and train that"
-            )
-        return form
+    # -- how many columns ------------------------------------------------------------------------
 
-    def _outputs(self, rows: Array) -> tuple[Array, Precision]:
-        """Run the module on rows, in float64 where that can be."""
-        source, torch = self.source, self.source.torch
-        own = self.layers.precision
-        if self.recording is None:
+    def _smallest(self) -> Trace:
+        """Return the trace of the smallest number of columns that the module takes."""
+        ambiguous: AmbiguousWidth | None = None
+        for width, dtype in itertools.islice(self._widths(), 20):
             try:
-                twin = copy.deepcopy(source.module).to(device="cpu", dtype=torch.float64)
-                return _outputs(torch, twin, rows, torch.float64, "cpu"), "float64"
-            except Exception:
-                # Not every module can be copied or takes float64 rows; then it is run itself.
-                return source.run(rows), own
-        outputs = source.run(rows)
-        if not same(outputs, self.recording.run(self.recording.as_used, rows, source.dtype)):
-            raise ModelNotSupportedError(
-                f"the forward of {type(source.module).__name__} does something else than what "
-                "torch.fx recorded of it (does it ask for types, or change while it runs?). Write "
-                "it as nn.Sequential of the layers that are read"
-            )
-        whole = not source.dtype.is_floating_point
+                trace = self._traced(width, dtype)
+            except AmbiguousWidth as error:
+                ambiguous = ambiguous or error
+                continue
+            self.dtype = dtype
+            self._check_wider(trace, width)
+            return trace
+        if ambiguous is not None:
+            raise ambiguous
+        for path, leaf in _layers(self.torch.nn, self.module):
+            check_leaf(self.torch.nn, path, leaf)
+        reason = self._problem(self._first_width() or 1, self.dtype)
+        raise ModelNotSupportedError(
+            f"{self.name} cannot be run on rows of numbers: {reason}. Its forward must take one tensor "
+            "of rows and return one tensor"
+        )
+
+    def _first_width(self) -> int | None:
+        """How many columns the first layer takes, if it is a Linear layer or a batch norm."""
+        nn = self.torch.nn
+        leaves = (leaf for _, leaf in _layers(nn, self.module))
+        leaf = next((leaf for leaf in leaves if not isinstance(leaf, _skipped(nn))), None)
+        if isinstance(leaf, nn.Linear):
+            return int(leaf.in_features)
+        return int(leaf.num_features) if isinstance(leaf, nn.BatchNorm1d) else None
+
+    def _widths(self) -> Iterator[tuple[int, Any]]:
+        """Yield numbers of columns on which the module runs, and the type of their numbers."""
+        known = self._first_width()
+        if known and not self._problem(known, self.dtype) and self._problem(known + 1, self.dtype):
+            yield known, self.dtype
+            return
+        for width in range(1, _WIDEST + 1):
+            for dtype in (self.dtype, self.torch.int64):
+                if self._problem(width, dtype) is None:
+                    yield width, dtype
+                    break
+
+    def _problem(self, width: int, dtype: Any) -> str | None:
+        """Say why the module does not run on rows of this width; None if it does."""
         try:
-            exact = torch.int64 if whole else torch.float64
-            return self.recording.run(self.recording.exact, rows, exact), "float64"
-        except Exception:  # a cast to float32 in a form that was not recognised
-            return outputs, own
+            with _evaluated(self.torch, self.module):
+                self.module(self._tensor(np.zeros((2, width)), dtype))
+        except Exception as error:
+            return str(error).partition("\n")[0]
+        return None
+
+    def _check_wider(self, trace: Trace, width: int) -> None:
+        """Refuse a module that runs on wider rows, too, and then looks at other columns."""
+        if self._problem(width + 1, self.dtype) is None:
+            wider = self._traced(width + 1, self.dtype)
+            if repr(wider.columns) != repr(trace.columns):
+                raise ModelNotSupportedError(
+                    f"the forward of {self.name} counts columns from the end of a row but runs on rows "
+                    "of any length; count them from the front, as in x[:, 5] for x[:, -1]"
+                )
+        if not self.dtype.is_floating_point and trace.used() & trace.flow.numeric:
+            raise ModelNotSupportedError(
+                f"the forward of {self.name} takes rows of whole numbers, with numbers beside "
+                "categories; let it take rows of decimals and cut the categories itself, as in "
+                "x[:, 0].long()"
+            )
+
+    # -- the graph -----------------------------------------------------------------------------
+
+    def _traced(self, width: int, dtype: Any) -> Trace:
+        trace = Trace(f"the forward of {self.name}", "Linear")
+        program = self._exported(trace.rows, width, dtype)
+        values: dict[Any, Any] = {}
+        inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+        needed = _needed(program.graph)
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = self._input(trace, program, inputs[node.name], width)
+            elif node.op == "call_function" and node in needed:
+                call = _Call(self, trace, node, values)
+                try:
+                    values[node] = call.value()
+                except AmbiguousWidth:
+                    raise
+                except ModelNotSupportedError as error:
+                    if self.name in str(error) or _is_plain(self.torch.nn, self.module):
+                        raise
+                    raise ModelNotSupportedError(
+                        f"in the forward of {self.name}, {error}"
+                    ) from None
+            elif node.op == "output":
+                self._end(trace, [values.get(out) for out in node.args[0]])
+        return trace
+
+    def _exported(self, rows: int, width: int, dtype: Any) -> Any:
+        with warnings.catch_warnings(), _evaluated(self.torch, self.module):
+            warnings.simplefilter("ignore")
+            example = self._tensor(np.zeros((rows, width)), dtype)
+            try:
+                return self.torch.export.export(
+                    _alone(self.torch, self.module), (example,), strict=False
+                )
+            except Exception as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise ModelNotSupportedError(
+                    f"torch.export cannot follow the forward of {self.name} ({reason}). Write forward "
+                    "for one tensor of rows, without an if or assert about their values"
+                ) from error
+
+    def _input(self, trace: Trace, program: Any, spec: Any, width: int) -> Any:
+        kind, target = spec.kind.name, spec.target
+        if kind == "USER_INPUT":
+            return trace.input([f"x{i}" for i in range(width)], (width,))
+        if kind == "PARAMETER":
+            tensor = self.module.get_parameter(target.removeprefix("module."))
+            first = next(name for name, p in self.module.named_parameters() if p is tensor)
+            return _Parameter(first, tensor)
+        found = program.state_dict.get(target)
+        found = program.constants[target] if found is None else found
+        return found.double() if found.is_floating_point() else found
+
+    def _end(self, trace: Trace, results: list[Any]) -> None:
+        (value, *others) = results
+        if others or not isinstance(value, Value):
+            raise ModelNotSupportedError(
+                f"{self.name} cannot be run as a classifier: its forward gives several values, or "
+                "fixed ones; it must take one tensor of rows and return one tensor of logits or "
+                "probabilities"
+            )
+        trace.result(f"the output of {self.name}", value)
 
 
-def _read(module: object) -> _Reading:
-    torch = require("torch", "torch", "reading a torch module")
-    plain = _unwrapped(torch, module)
-    _check_module(torch, plain)
-    first = next((p for p in plain.parameters()), None)
-    dtype = torch.float32 if first is None else first.dtype
-    device = "cpu" if first is None else first.device
-    try:
-        recording = Recording(torch, plain, dtype, device)
-        _check_layers(torch, plain, recording)
-        return _recorded(torch, plain, recording)
-    except NotRecorded as error:
-        return _registered(torch, plain, dtype, device, str(error))
+class _Call:
+    """One operation of the graph, with the values of its arguments."""
+
+    def __init__(self, model: _TorchModel, trace: Trace, node: Any, values: dict[Any, Any]) -> None:
+        self.model, self.trace, self.node, self.torch = model, trace, node, model.torch
+        self.all_values = values
+        self.args, self.kwargs = self.torch.fx.node.map_arg((node.args, node.kwargs), values.get)
+        flat = _flat((self.args, self.kwargs))
+        self.followed = [value for value in flat if isinstance(value, Value)]
+        self.trained = [value for value in flat if isinstance(value, _Parameter)]
+        self.operation = str(getattr(node.target, "_schema", node.target)).partition("(")[0]
+        self.operation = self.operation.removeprefix("aten::").partition(".")[0]
+        written = (node.meta.get("torch_fn") or ("", ""))[0].rpartition("_")[0].strip("_")
+        self.title = written or self.operation
+        path, leaf = self._leaf()
+        self.path = path
+        self.where = f"{self.title} in the forward of {model.name}"
+        if leaf is not None:
+            self.where = describe(path, leaf)
+            check_leaf(self.torch.nn, path, leaf)
+
+    def _leaf(self) -> tuple[str, Any]:
+        """The layer of torch whose own forward this is, if it is one."""
+        stack = list((self.node.meta.get("nn_module_stack") or {}).values())
+        path = stack[-1][0].removeprefix("module").removeprefix(".") if stack else ""
+        path = path.partition(".parametrizations")[0]
+        leaf = self.model.module.get_submodule(path)
+        return path, leaf if _is_layer(self.torch.nn, leaf) else None
+
+    def value(self) -> Any:
+        """Take the operation."""
+        if self.node.target is operator.getitem and isinstance(self.args[0], tuple):
+            return self.args[0][self.args[1]]
+        if "autocast" in str(self.node.target):
+            raise ModelNotSupportedError(
+                f"the forward of {self.model.name} computes under autocast, in less than "
+                "float32; margins cover the rounding of float32 and float64 models only. Leave "
+                "autocast out of forward, and use it around the training alone"
+            )
+        if not self.followed:
+            if self.trained and self.operation != "alias":
+                self.parameter(self.trained[0])
+            return self._constant()
+        handler = _OPERATIONS.get(self.operation.removesuffix("_"))
+        if handler is None:
+            self.unknown()
+        if self.trained and handler not in (_linear, _batch_norm, _embedding):
+            self.parameter(self.trained[0])
+        found = handler(self)
+        if self.operation.endswith("_"):  # in place: who held the tensor holds the result
+            self.all_values[self.node.args[0]] = found
+        return found
+
+    def _constant(self) -> Any:
+        """Work out fixed numbers, in float64."""
+        torch = self.torch
+        if self.operation in ("to", "_to_copy") and torch.float32 in _flat(
+            (self.args, self.kwargs)
+        ):
+            return self.args[0]
+        found = self.node.target(*self.args, **self.kwargs)
+        floats = isinstance(found, torch.Tensor) and found.is_floating_point()
+        return found.double() if floats else found
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """Value of an argument given by position or name."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+    def on(self, places: list[Any]) -> Any:
+        """Run the operation on places in the place of the values that are followed."""
+        rest = iter(places)
+        swap = _replaced((self.args, self.kwargs), lambda: self.torch.as_tensor(next(rest)))
+        out = self.node.target(*swap[0], **swap[1])
+        many = isinstance(out, (tuple, list))
+        return tuple(part.numpy() for part in out) if many else out.numpy()
+
+    def parameter(self, value: _Parameter) -> NoReturn:
+        """Refuse a parameter that belongs to no layer."""
+        raise ModelNotSupportedError(
+            f"parameter {value.name!r} belongs to no Linear layer, or is used outside of it; trained "
+            "numbers are read where Linear layers use them. Make it part of a Linear layer, or a "
+            "buffer (register_buffer) if it is fixed"
+        )
+
+    def unknown(self) -> NoReturn:
+        """Refuse an operation that is not read."""
+        for value in self.trained:
+            self.parameter(value)
+        if any(value.step is not None for value in self.followed):
+            if len(self.followed) > 1:
+                self.trace.branches(self.where)
+            hint = _RELU_INSTEAD if self.title in _ACTIVATIONS else _BEHIND
+            raise ModelNotSupportedError(f"{self.where} is not part of a ReLU network; {hint}")
+        raise ModelNotSupportedError(
+            f"{self.where} stands in front of the first Linear layer and is not read; {_IN_FRONT}"
+        )
+
+
+# -- operations --------------------------------------------------------------------------------------
+
+
+def _same(call: _Call) -> Any:
+    return call.followed[0]
+
+
+def _moved(call: _Call) -> Any:
+    if call.operation in ("cat", "stack") and len(call.followed) != len(call.args[0]):
+        call.unknown()  # fixed numbers beside the columns
+    return call.trace.move(call.where, call.followed, call.on)
+
+
+def _linear(call: _Call) -> Any:
+    value, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
+    if not isinstance(weight, _Parameter) or not isinstance(bias, (_Parameter, type(None))):
+        raise ModelNotSupportedError(
+            f"{call.where} takes weights that are computed or fixed; use nn.Linear layers"
+        )
+    if call.where.startswith(call.title):
+        call.where = f"layer {weight.name!r} (F.linear)"
+    W, b = to_numpy(weight.tensor), None if bias is None else to_numpy(bias.tensor)
+    return call.trace.linear(
+        call.where, value, W, b, (weight.name, None if bias is None else bias.name)
+    )
+
+
+def _relu(call: _Call) -> Any:
+    if call.operation.startswith("clamp"):
+        low, high = call.argument(1, "min"), call.argument(2, "max")
+        if not isinstance(low, (int, float)) or low != 0 or high is not None:
+            call.unknown()
+    return call.trace.relu(call.where, call.followed[0])
+
+
+def _dropout(call: _Call) -> Any:
+    if call.argument(2, "train") and call.argument(1, "p"):
+        raise ModelNotSupportedError(
+            f"{call.where} drops neurons at random in use, too; give it training=self.training"
+        )
+    return call.followed[0]
+
+
+def _last(kind: Activation) -> Callable[[_Call], Any]:
+    def handler(call: _Call) -> Any:
+        dim = None if kind == "sigmoid" else call.argument(1, "dim")
+        if dim not in (1, -1, None):
+            raise ModelNotSupportedError(
+                f"the forward of {call.model.name} takes the softmax over dim={dim}, so that rows "
+                "depend on each other; take it over dim=1"
+            )
+        return call.trace.activation(call.where, call.followed[0], kind)
+
+    return handler
+
+
+def _batch_norm(call: _Call) -> Any:
+    value, weight, bias, mean, variance, training, _, epsilon = call.args[:8]
+    if training or mean is None or variance is None:
+        raise ModelNotSupportedError(
+            f"{call.where} normalises each batch by itself; call module.eval() first, and keep "
+            "track_running_stats=True, the default"
+        )
+    centre, deviation = to_numpy(mean), np.sqrt(to_numpy(variance) + epsilon)
+    factor = np.ones_like(centre) if weight is None else to_numpy(_tensor(weight))
+    shift = np.zeros_like(centre) if bias is None else to_numpy(_tensor(bias))
+    if value.step is not None:
+        scale = factor / deviation
+        return call.trace.affine(call.where, value, scale, shift - scale * centre)
+    call.trace.plain_row(call.where, value)
+    value = call.trace.standardise(call.where, value, centre, deviation)
+    value = call.trace.affine(call.where, value, factor, 0.0)
+    return call.trace.affine(call.where, value, 1.0, shift)
+
+
+def _embedding(call: _Call) -> Any:
+    weight, value = call.argument(0, "weight"), call.argument(1, "indices")
+    if not isinstance(value, Value):
+        call.unknown()
+    return call.trace.vectors(call.where, value, to_numpy(_tensor(weight)))
+
+
+def _one_hot(call: _Call) -> Any:
+    count = call.argument(1, "num_classes", -1)
+    if not isinstance(count, int) or count < 1:
+        raise ModelNotSupportedError(
+            f"{call.where} counts the categories of the rows at hand; give it num_classes"
+        )
+    return call.trace.vectors(call.where, call.followed[0], np.eye(count))
+
+
+def _cast(call: _Call) -> Any:
+    """Lead on the same numbers in another type, or on another device."""
+    torch, value = call.torch, call.followed[0]
+    kinds = [item for item in _flat((call.args[1:], call.kwargs)) if isinstance(item, torch.dtype)]
+    others = [item for item in _flat(call.args[1:]) if isinstance(item, torch.Tensor)]
+    dtype = kinds[0] if kinds else others[0].dtype if others else None
+    if dtype in (None, torch.float32, torch.float64):
+        return Value(call.trace.numbers(call.where, value)) if value.whole else value
+    if dtype.is_floating_point:
+        raise ModelNotSupportedError(
+            f"{call.where} makes the numbers {str(dtype).removeprefix('torch.')}; margins cover the "
+            "rounding of float32 and float64 models only. Leave the cast out"
+        )
+    if dtype not in (torch.int64, torch.int32) or value.step is not None:
+        call.unknown()
+    return Value(value.entries, whole=True)
+
+
+def _arithmetic(sign: str) -> Callable[[_Call], Any]:
+    def handler(call: _Call) -> Any:
+        if call.kwargs.get("alpha", 1) != 1 or call.kwargs.get("rounding_mode"):
+            call.unknown()
+        first, second = call.args[:2]
+        if len(call.followed) > 1:
+            if any(value.step is not None for value in call.followed):
+                call.trace.branches(call.where)
+            if sign in "*/":
+                _not_affine(call)
+            return call.trace.add(call.where, first, second, 1.0 if sign == "+" else -1.0)
+        if isinstance(first, Value):
+            return _with_fixed(call, sign, first, _fixed(call, second))
+        if sign == "/":
+            _not_affine(call)
+        if sign == "-":  # c - x = -x + c
+            return call.trace.affine(call.where, second, -1.0, _fixed(call, first))
+        return _with_fixed(call, sign, second, _fixed(call, first))
+
+    return handler
+
+
+def _with_fixed(call: _Call, sign: str, value: Value, numbers: Array) -> Value:
+    """Take ``value sign numbers``."""
+    if sign == "/":
+        if not numbers.all():
+            raise ModelNotSupportedError(f"{call.where} divides by zero; drop that column")
+        return call.trace.standardise(call.where, value, 0.0, numbers)
+    if sign == "*":
+        return call.trace.affine(call.where, value, numbers, 0.0)
+    if sign == "-" and value.step is None:
+        return call.trace.standardise(call.where, value, numbers, 1.0)
+    return call.trace.affine(call.where, value, 1.0, numbers if sign == "+" else -numbers)
+
+
+def _reversed(call: _Call) -> Any:
+    if not isinstance(call.args[1], (int, float)) and isinstance(call.args[1], Value):
+        _not_affine(call)
+    return call.trace.affine(call.where, call.args[0], -1.0, _fixed(call, call.args[1]))
+
+
+def _negative(call: _Call) -> Any:
+    return call.trace.affine(call.where, call.followed[0], -1.0, 0.0)
+
+
+def _reciprocal(call: _Call) -> Any:
+    return _not_affine(call)
+
+
+def _fixed(call: _Call, numbers: Any) -> Array:
+    if isinstance(numbers, _Parameter):
+        call.parameter(numbers)
+    tensor = isinstance(numbers, call.torch.Tensor)
+    return to_numpy(numbers) if tensor else np.asarray(numbers, dtype=np.float64)
+
+
+def _not_affine(call: _Call) -> NoReturn:
+    raise ModelNotSupportedError(
+        f"{call.where} multiplies or divides columns by columns, which is no affine map; compute that "
+        "column in the table and give the module the result"
+    )
+
+
+_MOVING = (
+    "cat chunk expand flatten flip index index_select movedim narrow permute repeat reshape select "
+    "slice split split_with_sizes squeeze stack swapaxes t tensor_split transpose unbind unflatten "
+    "unsqueeze view column_stack hstack concat"
+)
+_OPERATIONS: dict[str, Callable[[_Call], Any]] = {
+    **dict.fromkeys(_MOVING.split(), _moved),
+    **dict.fromkeys(
+        ("alias", "clone", "contiguous", "detach", "lift_fresh_copy", "requires_grad"), _same
+    ),
+    **dict.fromkeys(("relu", "clamp", "clamp_min"), _relu),
+    **dict.fromkeys(
+        ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"), _dropout
+    ),
+    **dict.fromkeys(("to", "_to_copy", "type_as"), _cast),
+    "add": _arithmetic("+"),
+    "batch_norm": _batch_norm,
+    "div": _arithmetic("/"),
+    "embedding": _embedding,
+    "linear": _linear,
+    "log_softmax": _last("log_softmax"),
+    "mul": _arithmetic("*"),
+    "neg": _negative,
+    "one_hot": _one_hot,
+    "reciprocal": _reciprocal,
+    "rsub": _reversed,
+    "sigmoid": _last("sigmoid"),
+    "softmax": _last("softmax"),
+    "sub": _arithmetic("-"),
+}
+
+
+# -- layers ------------------------------------------------------------------------------------------
+
+
+def describe(path: str, leaf: Any) -> str:
+    """Return what to call a layer in messages."""
+    kind = type(leaf).__name__
+    return f"layer {path!r} ({kind})" if path else f"the module ({kind})"
+
+
+def to_numpy(tensor: Any) -> Array:
+    """Return a tensor as float64 numbers."""
+    return np.asarray(tensor.detach().cpu().double().numpy(), dtype=np.float64)
+
+
+def _tensor(value: Any) -> Any:
+    return value.tensor if isinstance(value, _Parameter) else value
+
+
+def check_leaf(nn: Any, path: str, leaf: Any) -> None:
+    """Raise unless a layer is one of those that are read."""
+    where = describe(path, leaf)
+    if isinstance(leaf, nn.Linear):
+        _check_linear(nn, where, leaf)
+    elif isinstance(leaf, nn.BatchNorm1d):
+        _check_batch_norm(nn, where, leaf)
+    elif isinstance(leaf, nn.Embedding):
+        _check_embedding(where, leaf)
+    elif not isinstance(leaf, (nn.ReLU, nn.Sigmoid, nn.Softmax, nn.LogSoftmax, *_skipped(nn))):
+        raise ModelNotSupportedError(f"{where} is not part of a ReLU network; {_hint(nn, leaf)}")
+
+
+def _skipped(nn: Any) -> tuple[type, ...]:
+    """Layers that do nothing to a row once training is over."""
+    # Losses are registered by some training frameworks; the comparison shows that they are unused.
+    return (nn.modules.dropout._DropoutNd, nn.Identity, nn.Flatten, nn.modules.loss._Loss)
+
+
+def _hint(nn: Any, leaf: Any) -> str:
+    if isinstance(leaf, (nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)):
+        return _NORMALISED_ROWS
+    attends = isinstance(leaf, nn.MultiheadAttention)
+    if type(leaf).__module__ == "torch.nn.modules.activation" and not attends:
+        return _RELU_INSTEAD
+    return _OTHERS
+
+
+def _check_linear(nn: Any, where: str, leaf: Any) -> None:
+    if nn.parameter.is_lazy(leaf.weight) or leaf.weight.is_meta:
+        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
+    others = [name for name, _ in leaf.named_parameters() if name not in ("weight", "bias")]
+    if others:
+        raise ModelNotSupportedError(
+            f"{where} computes its weights from {', '.join(others)}; bake them in first with "
+            f"torch.nn.utils.{_baking(leaf, others)}"
+        )
+
+
+def _baking(leaf: Any, others: list[str]) -> str:
+    """Return the call that makes computed weights plain ones."""
+    if hasattr(leaf, "parametrizations"):
+        return "parametrize.remove_parametrizations(layer, 'weight')"
+    if hasattr(leaf, "weight_mask"):
+        return "prune.remove(layer, 'weight')"
+    return "remove_weight_norm(layer)" if "weight_g" in others else "remove_spectral_norm(layer)"
+
+
+def _check_batch_norm(nn: Any, where: str, leaf: Any) -> None:
+    if leaf.running_mean is None or leaf.running_var is None:
+        raise ModelNotSupportedError(
+            f"{where} has no running statistics, so what it does to a row depends on the other rows "
+            "of the batch; train it with track_running_stats=True, the default"
+        )
+    if nn.parameter.is_lazy(leaf.running_mean) or leaf.running_mean.is_meta:
+        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
+    if leaf.training:
+        raise ModelNotSupportedError(
+            f"{where} is in training mode, in which it normalises each batch by itself; call "
+            "module.eval() first, as for the use of the model"
+        )
+
+
+def _check_embedding(where: str, leaf: Any) -> None:
+    if leaf.weight.is_meta:
+        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
+    if leaf.max_norm is not None:
+        raise ModelNotSupportedError(
+            f"{where} has max_norm={leaf.max_norm}, which rescales its weights while it runs; run it "
+            "once on every category, so that all are rescaled, then set its max_norm to None"
+        )
+
+
+def precision_of(torch: Any, name: str, tensors: list[Any]) -> Precision:
+    """Say what a module computes in: what its weights and statistics are stored in.
+
+    One float32 tensor is enough for float32. Anything coarser is rejected.
+    """
+    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point}
+    if kinds <= {"float32", "float64"}:
+        return "float64" if kinds == {"float64"} else "float32"
+    raise ModelNotSupportedError(
+        f"the weights of {name} are {', '.join(sorted(kinds))}; margins cover the rounding of float32 "
+        "and float64 models only. Read module.float() (every weight keeps its value), and use the model "
+        "in float32, too"
+    )
+
+
+# -- modules -----------------------------------------------------------------------------------------
 
 
 def _unwrapped(torch: Any, module: Any) -> Any:
@@ -262,14 +715,16 @@ def _check_module(torch: Any, module: Any) -> None:
             nn.parameter.is_lazy(p) or p.is_meta for p in leaf.parameters()
         ):
             raise ModelNotSupportedError(
-                f"{where_of(path, leaf)} has no weights yet; run or load the module first"
+                f"{describe(path, leaf)} has no weights yet; run or load the module first"
             )
         if isinstance(leaf, nn.Linear) and not leaf.weight.is_floating_point():
             raise ModelNotSupportedError(
-                f"{where_of(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
+                f"{describe(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
                 "real ones"
             )
-    _precision(torch, module)
+    if _is_plain(nn, module):  # each layer stands where it acts
+        for path, leaf in _layers(nn, module):
+            check_leaf(nn, path, leaf)
     required = [
         p.name
         for p in inspect.signature(module.forward).parameters.values()
@@ -283,83 +738,104 @@ def _check_module(torch: Any, module: Any) -> None:
         )
 
 
-# -- the recorded graph ----------------------------------------------------------------------------
+def _layers(nn: Any, module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the layers of torch in registration order, with their paths."""
+    if _is_layer(nn, module):
+        yield path, module
+        return
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _layers(nn, child, f"{path}.{name}" if path else name)
 
 
-def _check_layers(torch: Any, module: Any, recording: Recording) -> None:
-    needed = needed_nodes(recording.exact.graph)
-    for node in recording.exact.graph.nodes:
-        if node in needed and node.op == "call_module":
-            path = inside(node.target)
-            check_leaf(torch.nn, path, module.get_submodule(path))
+def _is_layer(nn: Any, module: Any) -> bool:
+    """Return True for a layer of torch, or a Linear layer under another name."""
+    if isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+        return False
+    own = type(module).__module__.startswith(("torch.nn.", "torch.ao."))
+    return isinstance(module, nn.Linear) or (own and type(module) is not nn.Module)
 
 
-def _recorded(torch: Any, module: Any, recording: Recording) -> _Reading:
-    name = type(module).__name__
-    graph, dtype = _graph(torch, module, recording)
-    width = len(graph.titles)
-    if recording.problem(width + 1, dtype) is None:
-        wider = Graph(torch, recording.exact, name, width + 1)
-        if repr(wider.columns) != repr(graph.columns):
-            raise ModelNotSupportedError(
-                f"the forward of {name} counts columns from the end of a row but runs on rows of "
-                "any length; count them from the front, as in x[:, 5] for x[:, -1]"
-            )
-    used = graph.flow.used(graph.columns)
-    if not dtype.is_floating_point and any(graph.flow.sources[n].labels is None for n in used):
-        raise ModelNotSupportedError(
-            f"the forward of {name} takes rows of whole numbers, with numbers beside categories; "
-            "let it take rows of decimals and cut the categories itself, as in x[:, 0].long()"
-        )
-    source = _Source(torch, module, dtype, recording.device, width)
-    layers = graph.chain.network(_precision(torch, module))
-    return _Reading(source, recording, graph.flow, graph.columns, layers, graph.chain)
-
-
-def _graph(torch: Any, module: Any, recording: Recording) -> tuple[Graph, Any]:
-    """Return the graph for the smallest number of columns that it takes, and their type."""
-    name = type(module).__name__
-    spread: Spread | None = None
-    for width, dtype in itertools.islice(recording.widths(), 20):
-        try:
-            return Graph(torch, recording.exact, name, width), dtype
-        except Spread as error:
-            spread = spread or error
-        except ModelNotSupportedError as error:
-            if name in str(error) or is_plain(torch.nn, module):
-                raise
-            raise ModelNotSupportedError(f"in the forward of {name}, {error}") from None
-    if spread is not None:
-        raise spread
-    raise NotRecorded(
-        f"it does not run on rows of numbers: {recording.problem(1, recording.dtype)}"
+def _is_plain(nn: Any, module: Any) -> bool:
+    """Return True for a module that is made of Sequential alone."""
+    return all(
+        isinstance(m, nn.Linear) or getattr(type(m), "forward", None) is nn.Sequential.forward
+        for m in module.modules()
+        if m._modules
     )
 
 
-def _registered(torch: Any, module: Any, dtype: Any, device: Any, reason: str) -> _Reading:
-    chain, width = registered(torch.nn, module, reason)
-    source = _Source(torch, module, dtype, device, width)
-    flow = Flow()
-    columns: list[Flowing] = [flow.column(title) for title in source.titles]
-    layers = chain.network(_precision(torch, module))
-    return _Reading(source, None, flow, columns, layers, chain)
+def _alone(torch: Any, module: Any) -> Any:
+    """Return a module that calls the given one with rows alone, so that options keep their values."""
+
+    class Alone(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, rows: Any) -> Any:
+            return self.module(rows)
+
+    alone = Alone()
+    alone.training = False
+    return alone
 
 
-# -- running the module ----------------------------------------------------------------------------
+class _evaluated:  # noqa: N801  (a context)
+    """Run a module in evaluation mode, and leave it and the random numbers as they were."""
 
+    def __init__(self, torch: Any, module: Any) -> None:
+        self.torch, self.module = torch, module
 
-def _precision(torch: Any, module: Any) -> Precision:
-    return precision_of(torch, type(module).__name__, [*module.parameters(), *module.buffers()])
+    def __enter__(self) -> None:
+        self._flags = [(m, m.training) for m in self.module.modules()]
+        self._contexts = [self.torch.random.fork_rng(devices=[]), self.torch.no_grad()]
+        for context in self._contexts:
+            context.__enter__()
+        self.module.eval()
 
-
-def _outputs(torch: Any, module: Any, X: Array, dtype: Any, device: Any) -> Array:
-    """Run a module on rows in evaluation mode, and leave it as it was."""
-    training = [(m, m.training) for m in module.modules()]
-    rows = torch.as_tensor(np.array(X), dtype=dtype, device=device)
-    try:
-        module.eval()
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return numpy_of(module(rows))
-    finally:
-        for m, flag in training:
+    def __exit__(self, *error: object) -> None:
+        for m, flag in self._flags:
             m.training = flag
+        for context in reversed(self._contexts):
+            context.__exit__(*error)
+
+
+def _needed(graph: Any) -> set[Any]:
+    """Nodes that the output depends on."""
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    found: set[Any] = set()
+    waiting = list(output.all_input_nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+            # What changes a tensor in place counts, although nothing takes its result.
+            waiting += [
+                user
+                for user in node.users
+                if str(user.target).partition(".")[2].partition(".")[0].endswith("_")
+                and user.args[:1] == (node,)
+            ]
+    return found
+
+
+def _flat(value: Any) -> list[Any]:
+    """Return everything inside nested arguments."""
+    if isinstance(value, (tuple, list)):
+        return [item for part in value for item in _flat(part)]
+    if isinstance(value, dict):
+        return [item for part in value.values() for item in _flat(part)]
+    return [value]
+
+
+def _replaced(value: Any, new: Callable[[], Any]) -> Any:
+    """Return nested arguments with every followed value replaced."""
+    if isinstance(value, Value):
+        return new()
+    if isinstance(value, dict):
+        return {key: _replaced(part, new) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_replaced(part, new) for part in value)
+    return value
