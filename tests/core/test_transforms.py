@@ -14,7 +14,7 @@ import proplace as pp
 from proplace.certification import checker, digest
 from proplace.core.errors import DeltaError, ModelFileError, NetworkError
 from proplace.core.transforms import Fold, InputTransform, folds_digest
-from proplace.loaders._chain import Chain
+from proplace.loaders.layers import Chain
 from support.errors import raises
 
 DELTA = 0.07

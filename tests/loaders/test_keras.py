@@ -18,7 +18,7 @@ from proplace.core.errors import (
     ModelNotSupportedError,
     SchemaError,
 )
-from proplace.loaders._verify import form_of
+from proplace.loaders.verify import form_of
 from proplace.schema import Binary, Categorical
 from support.tiers import examples
 

@@ -15,7 +15,7 @@ from fuzz.zips import Member, archive_of, bomb
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.core.network import Network
-from proplace.loaders._archive import Archive
+from proplace.loaders.files import Archive
 from proplace.loaders.model import Model
 
 # Loads each file with 400 MiB to spare, and prints what became of it.

@@ -692,7 +692,7 @@ def test_the_graph_is_run_for_comparison(tmp_path, monkeypatch):
     """Whatever the reader gets wrong, onnxruntime shows it."""
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
     Network.load(path)
-    monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
+    monkeypatch.setattr("proplace.loaders.layers.Chain.add_bias", lambda self, where, b: None)
     with pytest.raises(ModelNotSupportedError, match=r"'y', run by itself, differs"):
         Network.load(path)
 
@@ -702,7 +702,7 @@ def test_labels_are_compared_with_the_own_run(tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     write(path, nodes, CONSTANTS, outputs=(), labels=("k",), label_type=LABEL["bool"])
     Network.load(path)
-    monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
+    monkeypatch.setattr("proplace.loaders.layers.Chain.add_bias", lambda self, where, b: None)
     with pytest.raises(ModelNotSupportedError, match=r"'k', run by itself, differs"):
         Network.load(path)
 
@@ -751,7 +751,7 @@ def test_attributes_of_another_type(tmp_path):
 def test_fixed_batch_is_compared_too(tmp_path, monkeypatch, batch):
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"], shape=(batch, 3))
     Network.load(path)
-    monkeypatch.setattr("proplace.loaders._chain.Chain.add_bias", lambda self, where, b: None)
+    monkeypatch.setattr("proplace.loaders.layers.Chain.add_bias", lambda self, where, b: None)
     with pytest.raises(ModelNotSupportedError, match="run by itself"):
         Network.load(path)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.ensemble import RandomForestClassifier
@@ -758,3 +759,14 @@ def test_linear_classifier_of_several_labels_is_rejected(binary):
     ridge = RidgeClassifier().fit(binary.X, np.stack([binary.y, 1 - binary.y], axis=1))
     with pytest.raises(ModelNotSupportedError, match="train one model for each label"):
         Model.of(ridge)
+
+
+@pytest.mark.parametrize(
+    "scaler", [MinMaxScaler(), MinMaxScaler((-1, 1)), StandardScaler()], ids=repr
+)
+@pytest.mark.parametrize("classifier", [LinearSVC(), LogisticRegression()], ids=repr)
+def test_scaler_fitted_in_float32_is_read_as_it_rounds(binary, scaler, classifier):
+    X = binary.X.astype(np.float32)
+    pipe = make_pipeline(clone(scaler), classifier).fit(X, binary.y)
+    model = Model.of(pipe)
+    assert (model.predict(X) == pipe.predict(X)).all()

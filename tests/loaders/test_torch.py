@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from proplace import Model, Network, Schema
 from proplace.core.errors import InputError, MissingExtraError, ModelNotSupportedError, SchemaError
-from proplace.loaders._chain import Chain
+from proplace.loaders.layers import Chain
 from proplace.schema import Binary, Categorical, Continuous
 from support.models import export_torch
 from support.tiers import examples

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from proplace.loaders.trained_layer import TrainedLayer
+from proplace.loaders.layers import TrainedLayer
 from proplace.retrain.ends import preimage
 
 PRECISIONS = [np.float32, np.float64]

@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from proplace.core.errors import ModelFileError, ModelNotSupportedError, NetworkError
-from proplace.loaders._files import check_file
-from proplace.loaders._whole import Whole, whole_network
+from proplace.loaders.files import check_file
+from proplace.loaders.verify import Whole, whole_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable

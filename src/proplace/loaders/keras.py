@@ -11,7 +11,7 @@ import numpy as np
 
 from proplace.core.errors import MissingExtraError, ModelNotSupportedError, require
 from proplace.core.limits import TABLE_COLUMNS
-from proplace.loaders._chain import per_column
+from proplace.loaders.layers import per_column
 from proplace.loaders.trace import Trace, Value
 from proplace.loaders.verify import Reading
 
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.core.network import Array, Network
-    from proplace.loaders._chain import Activation
-    from proplace.loaders._flow import DType
-    from proplace.loaders._whole import Whole
-    from proplace.loaders.trained_layer import TrainedLayer
+    from proplace.loaders.columns import DType
+    from proplace.loaders.layers import Activation, TrainedLayer
+    from proplace.loaders.verify import Whole
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

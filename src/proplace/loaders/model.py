@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import Margin
     from proplace.core.network import Array
-    from proplace.loaders._whole import Whole
+    from proplace.loaders.verify import Whole
     from proplace.schema.cells import Label
     from proplace.schema.grid import Integers
     from proplace.schema.rules import AnyFeature
@@ -196,8 +196,8 @@ class Model:
 
     @classmethod
     def _saved(cls, path: Path) -> Model:
-        from proplace.loaders._whole import whole_network  # noqa: PLC0415
         from proplace.loaders.npz import read_parts  # noqa: PLC0415
+        from proplace.loaders.verify import whole_network  # noqa: PLC0415
 
         try:
             network, text = read_parts(path)

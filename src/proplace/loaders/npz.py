@@ -16,7 +16,7 @@ import numpy.typing as npt
 from proplace.core.errors import ModelFileError
 from proplace.core.network import NPZ_FORMAT, Network
 from proplace.core.transforms import Fold, InputTransform
-from proplace.loaders._archive import Archive
+from proplace.loaders.files import Archive
 
 if TYPE_CHECKING:
     from pathlib import Path

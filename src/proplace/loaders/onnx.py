@@ -16,14 +16,12 @@ import numpy as np
 
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupportedError
-from proplace.loaders._chain import multi_label, per_column
-from proplace.loaders._flow import Mixture, Single
-from proplace.loaders._verify import allowance, probe_rows, probe_table
-from proplace.loaders._whole import Whole
+from proplace.loaders.columns import Mixture, Single
+from proplace.loaders.layers import multi_label, per_column
 from proplace.loaders.onnx_graph import KNOWN, Graph, Named, Values, describe, unreadable
 from proplace.loaders.outputs import Output, chosen_logits, predicted, understood
 from proplace.loaders.trace import ROWS, Trace, Value, entries
-from proplace.loaders.verify import unscaled
+from proplace.loaders.verify import Whole, allowance, probe_rows, probe_table, unscaled
 from proplace.schema.cells import is_missing
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.core.network import Array, Network
-    from proplace.loaders._flow import DType
+    from proplace.loaders.columns import DType
 
 _LINEAR = frozenset({"Gemm", "LinearClassifier", "MatMul"})
 _BATCH = 4096  # a graph that takes more rows at once, and no other number, is not run
@@ -437,7 +435,7 @@ class _OnnxModel:
         """Return True if a linear map of a pipeline is followed by another one, before all else."""
         while self._fixed:
             users = self.consumers.get(node.output[0], [])
-            if len(users) != 1 or users[0].op_type not in _ELEMENTWISE | _LINEAR:
+            if len(users) != 1 or users[0].op_type not in _ELEMENTWISE | _SELECTING | _LINEAR:
                 return False
             (node,) = users
             if node.op_type in _LINEAR:
@@ -878,6 +876,7 @@ _ELEMENTWISE = frozenset(
         "Unsqueeze",
     }
 )
+_SELECTING = frozenset({"ArrayFeatureExtractor", "Concat", "Gather", "Slice"})
 _CONTINUING = ("BatchNormalization", "Cast", "Flatten", "Identity", "Reshape", "Squeeze")
 _TURNED = frozenset({*_ARITHMETIC, "Cast", "Identity", "MatMul", "Neg", "Relu", "Transpose"})
 _HANDLERS: dict[str, Callable[[_OnnxModel, _Node], Any]] = {

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupportedError, ProplaceError, require
-from proplace.loaders._files import check_bytes, read_bytes
+from proplace.loaders.files import check_bytes, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core.errors import ModelNotSupportedError
-from proplace.loaders._verify import probabilities_of
+from proplace.loaders.verify import probabilities_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

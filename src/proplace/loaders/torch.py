@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from proplace.core.network import Array, Network, Precision
-    from proplace.loaders._chain import Activation
-    from proplace.loaders._whole import Whole
-    from proplace.loaders.trained_layer import TrainedLayer
+    from proplace.loaders.layers import Activation, TrainedLayer
+    from proplace.loaders.verify import Whole
 
 _WIDEST = 5_000  # columns tried until a module runs
 _READ = (

@@ -2,8 +2,8 @@ r"""One row of a table, followed through a model of any framework.
 
 A reader walks over the operations of its framework and calls one verb of :class:`Trace` for each.
 In front of the first trained layer a value holds columns of the table on their way (see
-:mod:`proplace.loaders._flow`), behind it the neurons of the layer before
-(:mod:`proplace.loaders._chain`). The verbs are
+:mod:`proplace.loaders.columns`), behind it the neurons of the layer before
+(:mod:`proplace.loaders.layers`). The verbs are
 
 - ``input``: columns of the table enter;
 - ``move``: any reshape, selection, concatenation or transposition;
@@ -26,14 +26,14 @@ import numpy.typing as npt
 
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.limits import LABELS, TABLE_COLUMNS
-from proplace.loaders._chain import Chain
-from proplace.loaders._flow import DType, Flow, Flowing, Mixture, Single
+from proplace.loaders.columns import DType, Flow, Flowing, Mixture, Single
+from proplace.loaders.layers import Chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from proplace.core.network import Array
-    from proplace.loaders._chain import Activation
+    from proplace.loaders.layers import Activation
 
 ROWS = 7  #: in runs on places: no usual width, so that rows and columns are not confused
 

@@ -14,7 +14,7 @@ from proplace.retrain.reading import Reading
 
 if TYPE_CHECKING:
     from proplace.core.shifts import Delta, Shifts
-    from proplace.loaders.trained_layer import TrainedLayer
+    from proplace.loaders.layers import TrainedLayer
     from proplace.retrain.ends import Floats
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from proplace.core.layer_box import LayerBox
     from proplace.core.network import Array
     from proplace.core.shifts import Shifts
-    from proplace.loaders.trained_layer import TrainedLayer
+    from proplace.loaders.layers import TrainedLayer
     from proplace.retrain.ends import Floats
 
 _PRECISIONS = ("float32", "float64")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
     from proplace.core.shifts import Delta
-    from proplace.loaders.trained_layer import TrainedLayer
+    from proplace.loaders.layers import TrainedLayer
 
 
 @dataclass(frozen=True, eq=False)

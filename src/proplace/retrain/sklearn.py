@@ -10,8 +10,8 @@ from sklearn.neural_network import MLPClassifier
 
 from proplace.core.errors import InputError, ModelNotSupportedError
 from proplace.core.options import integer
+from proplace.loaders.layers import TrainedLayer
 from proplace.loaders.sklearn import from_sklearn, parts_of
-from proplace.loaders.trained_layer import TrainedLayer
 from proplace.retrain.projection import Projection
 from proplace.retrain.reading import Reading
 

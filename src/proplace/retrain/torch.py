@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from proplace.core.shifts import Delta, Shifts
-    from proplace.loaders.trained_layer import TrainedLayer
+    from proplace.loaders.layers import TrainedLayer
     from proplace.retrain.ends import Floats
 
 _FREEZE = (

@@ -11,7 +11,7 @@ from fuzz.mutate import NUMBERS, damaged, nudged, some
 from fuzz.reader import Reader
 from fuzz.seeds import seeds_of
 from proplace.core.network import Network
-from proplace.loaders._verify import form_of
+from proplace.loaders.verify import form_of
 
 _OPS = (
     *("Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Softmax"),

@@ -1,4 +1,4 @@
-"""The zip archive of an ``.npz`` file, read under limits.
+"""Model files: where they are, how large they may be, and the zip archive of an ``.npz`` file.
 
 What an archive says of itself is checked before anything is unpacked: it begins and ends as a zip
 file does, so that it is not some other file with an archive hidden in it; each name occurs once; and
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 
 from proplace.core import limits
 from proplace.core.errors import ModelFileError
-from proplace.loaders._files import check_bytes, check_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +22,41 @@ _END = 22
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _TROUBLE = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, OverflowError)
+
+
+def check_file(path: Path) -> None:
+    """Raise ModelFileError unless ``path`` is a file of a size that is read."""
+    if not path.exists():
+        raise ModelFileError(f"{path}: no such file", name=path.name)
+    if path.is_dir():
+        raise ModelFileError(
+            f"{path}: this is a folder; give the path of one model file", name=path.name
+        )
+    if not path.is_file():
+        raise ModelFileError(f"{path}: this is not a regular file")
+    check_bytes(path.name, path.stat().st_size)
+
+
+def check_bytes(where: str, size: int, limit: int | None = None) -> None:
+    """Raise ModelFileError where more than ``limit`` bytes (those of a model) would be read."""
+    limit = limits.MODEL_BYTES if limit is None else limit
+    if size > limit:
+        raise ModelFileError(
+            f"{where} has {size:,} bytes; at most {limits.readable(limit)} are read"
+        )
+
+
+def read_bytes(path: Path) -> bytes:
+    """Content of a file, or ModelFileError."""
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            # One byte more shows a file that grew since it was looked at; room is made for all.
+            data = file.read(path.stat().st_size + 1)
+    except OSError as error:
+        raise ModelFileError(f"{path}: the file cannot be read ({error.strerror})") from None
+    check_bytes(path.name, len(data))
+    return data
 
 
 class Archive:
