@@ -98,7 +98,7 @@ def test_sentences_are_on_the_terminal_and_on_the_page(demo):
     folder, done = demo
     page = (folder / NAME / "report.html").read_text(encoding="utf-8")
     assert "What would have to change" in done.stdout
-    assert "The loan would have been approved if" in done.stdout
+    assert "The loan would have been approved with" in done.stdout
     said = re.findall(r'<p class="sentence">(.*?)</p>', page)
     assert len(said) == 3
     on_terminal = re.sub(r"[\s│]+", " ", done.stdout)

@@ -334,11 +334,11 @@ def test_sources_that_cannot_be_cloned_ask_for_a_function(lender):
         pp.calibrate_delta(pp.Model.of(pipe), table, decided, refits=3, target="yes")
 
 
-def test_people_beyond_the_other_rows_are_not_called_accepted(lender):
+def test_people_that_cannot_be_read_are_not_called_accepted(lender):
     pipe, table, _ = lender
     model, *_ = training_rows(model_of(pp.Model.of(pipe), None), table, declared=False)
     number = next(f.name for f in model.schema.features if f.kind == "continuous")
-    far = pd.concat([table, table.iloc[:1].assign(**{number: 1e9})], ignore_index=True)
+    far = pd.concat([table, table.iloc[:1].assign(**{number: "many"})], ignore_index=True)
     held = Rows(far, None, [], np.arange(len(table)), np.array([len(table)]))
     with raises(InputError, name="people", match="people="):
         held.readable(model)

@@ -178,7 +178,7 @@ def test_a_box_of_another_shape_or_input_map_is_refused():
         box([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 3)), [0.0])], scale=[1.0, 2.0]),
     ):
         verdict = checked(net, wrong, {**facts, "shifts": wrong.digest})
-        assert "other shapes, biases or input transforms" in verdict.reason
+        assert "other shapes, biases or input maps" in verdict.reason
     ends = documents.parameters_of_shifts(good)
     for low, high in itertools.permutations(
         [ends.low, ends.high._replace(layers=[([[2.0]], None)])]

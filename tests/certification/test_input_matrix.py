@@ -112,7 +112,7 @@ def test_both_searches_find_the_same_answer(seed):
     ours, theirs = tree.solve(problem, piece), bilevel.solve(problem, piece)
     assert ours.status == theirs.status == "optimal"
     assert ours.distance == pytest.approx(theirs.distance, abs=1e-6)
-    assert pp.certify(net, ours.encoded_counterfactual, 0.01).robust[0]
+    assert pp.certify(net, ours.point, 0.01).robust[0]
 
 
 def test_gradients_pass_the_matrix():
