@@ -23,8 +23,7 @@ from proplace.batch.manifest import FORMAT, _sha256
 from proplace.cli.whole_input import summarise
 from proplace.core.distances import L1
 from proplace.core.errors import OutputError, TableError, WorkerError
-from proplace.explain.findings import Status
-from proplace.explain.results import Explanations
+from proplace.explain.results import Explanations, Status
 from proplace.report import page
 from proplace.tables import files as tables
 from proplace.tables.writing import TableWriter

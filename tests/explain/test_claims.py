@@ -146,7 +146,18 @@ def explanation(delta=0.02, **more):
     before = pd.Series({"income": 48_000, "debt": 38, "home": 0}, dtype=object)
     after = pd.Series({"income": 52_000, "debt": 31, "home": 0}, dtype=object)
     setting = setting_of(MODEL, pp.Shifts.of(NET, delta), distance=L1(np.ones(3)))
-    e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, margin=0.01, setting=setting)
+    e = pp.Explanation(
+        "optimal",
+        "",
+        index=7,
+        target=1,
+        original=before,
+        counterfactual=after,
+        distance=0.2,
+        bound=0.2,
+        margin=0.01,
+        setting=setting,
+    )
     return replace(e, guaranteed_ranges=HOLDS, **more)
 
 

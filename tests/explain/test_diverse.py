@@ -9,7 +9,7 @@ import pytest
 import proplace as pp
 from proplace.core.distances import L1
 from proplace.explain.diverse import diverse
-from proplace.explain.findings import Finding
+from proplace.explain.results import Finding
 from proplace.schema import Schema
 
 WIDTH = 6

@@ -13,8 +13,8 @@ import proplace as pp
 from proplace.baselines import METHODS, Baseline, Candidate, RobustBaseline
 from proplace.batch import explain_file
 from proplace.core.errors import NotFittedError, OptionError
-from proplace.explain.findings import STATUSES
 from proplace.explain.parallel import Workers
+from proplace.explain.results import STATUSES
 from support.errors import raises
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])

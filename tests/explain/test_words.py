@@ -39,7 +39,17 @@ def explanation(status="optimal", delta=0.02, **changes):
     for name, value in changes.items():
         other[name] = value
     proved = {"margin": 0.01, "setting": setting(delta)}
-    return pp.Explanation(7, status, "", 1, original, other, 0.2, 0.2, **proved)
+    return pp.Explanation(
+        status,
+        "",
+        index=7,
+        target=1,
+        original=original,
+        counterfactual=other,
+        distance=0.2,
+        bound=0.2,
+        **proved,
+    )
 
 
 def test_two_changes_in_original_units():
@@ -96,7 +106,18 @@ def many(count):
     model = pp.Model.of(net).with_schema(schema)
     about = setting_of(model, pp.Shifts.of(net, 0.02), distance=L1(np.ones(count)))
     before, after = (schema.decode(row[None]).iloc[0].astype(object) for row in (x, point))
-    e = pp.Explanation(7, "optimal", "", 1, before, after, 0.2, 0.2, margin=0.01, setting=about)
+    e = pp.Explanation(
+        "optimal",
+        "",
+        index=7,
+        target=1,
+        original=before,
+        counterfactual=after,
+        distance=0.2,
+        bound=0.2,
+        margin=0.01,
+        setting=about,
+    )
     return replace(e, encoded_original=x, encoded_counterfactual=point)
 
 
@@ -270,7 +291,7 @@ def test_sentence_states_the_plausibility_of_an_answer(plausibility, said):
     ],
 )
 def test_no_answer_says_why(status, sentence):
-    e = pp.Explanation(0, status, "w", 1, setting=setting())
+    e = pp.Explanation(status, "w", index=0, target=1, setting=setting())
     assert e.describe(LOAN).sentence == sentence
     assert e.describe(LOAN).claims == ()
     assert len(e.describe(LOAN).table()) == 0

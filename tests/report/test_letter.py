@@ -13,7 +13,7 @@ import pytest
 import proplace as pp
 from oracles import pairs_of
 from proplace.core.errors import OptionError
-from proplace.explain.findings import STATUSES
+from proplace.explain.results import STATUSES
 from proplace.explain.words import largest_first
 from proplace.report.letter import MOST_WAYS, UNSENT
 from support.errors import raises

@@ -34,7 +34,17 @@ def person(changes, features, *, ways=1, digits=6):
     after.iloc[:changes] = (1000 * rng.random(changes)).round(digits)
     proof = pp.certify(net, np.ones((1, features)), 0.001, certificates=True).certificates[0]
     e = pp.Explanation(
-        7, "optimal", "", 1, before, after, 0.2, 0.2, 0.01, setting=setting, certificate=proof
+        "optimal",
+        "",
+        index=7,
+        target=1,
+        original=before,
+        counterfactual=after,
+        distance=0.2,
+        bound=0.2,
+        margin=0.01,
+        setting=setting,
+        certificate=proof,
     )
     return pp.Explanations([replace(e, rank=n) for n in range(ways)])
 

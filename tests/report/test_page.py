@@ -239,7 +239,9 @@ def test_every_status_has_its_place(lender, tmp_path):
         *strict.explain(lender.frame[lender.net.predict(lender.X) == 0].iloc[:1]),
         replace(lender.result[0], status="feasible", bound=lender.result[0].distance / 2),
         replace(lender.result[0], status="infeasible_rules", reason="of 3 rows none fits"),
-        pp.Explanation(7, "solver_error", "no luck", 1, setting=lender.result[0].setting),
+        pp.Explanation(
+            "solver_error", "no luck", index=7, target=1, setting=lender.result[0].setting
+        ),
     ]
     statuses = [e.status for e in items]
     assert statuses[:3] == ["bad_input", "already_valid", "no_robust_neighbour"]

@@ -24,7 +24,7 @@ from proplace.core.options import integer
 from proplace.core.request import Request
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
-from proplace.explain.findings import Finding
+from proplace.explain.results import Finding
 from proplace.loaders.coordinates import shifts_for
 from proplace.region.neighbours import unrestricted
 from proplace.schema.features import Continuous
@@ -32,7 +32,7 @@ from proplace.schema.features import Continuous
 if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.core.shifts import Delta
-    from proplace.explain.findings import Status
+    from proplace.explain.results import Status
     from proplace.schema import Schema
 
 MARGIN = 1e-6

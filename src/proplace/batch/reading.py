@@ -27,9 +27,8 @@ from proplace.core.guarantee import CURRENT_MODEL, Guarantee, Member
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.transforms import folds_digest
-from proplace.explain.findings import ANSWERED, Status
 from proplace.explain.record import AnswerColumns, proof_name
-from proplace.explain.results import Explanation, Explanations, Setting
+from proplace.explain.results import ANSWERED, Explanation, Explanations, Setting, Status
 from proplace.schema import Continuous
 from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.files import literal, open_table, plain, unliteral
@@ -251,10 +250,10 @@ class ResultsFolder:
             (original, x), (answer, point) = before(n, row), after(n, row)
             line = Line(
                 Explanation(
-                    row,
                     cast("Status", statuses[n]),
                     reasons[n] or "",
-                    self.target,
+                    index=row,
+                    target=self.target,
                     original=original,
                     counterfactual=answer,
                     rank=ranks[n],

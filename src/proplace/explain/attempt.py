@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proplace.core.network import Array
-    from proplace.explain.findings import Status
     from proplace.explain.prove import Clock
+    from proplace.explain.results import Status
     from proplace.region.neighbours import Mask
     from proplace.region.pieces import ConvexPiece
     from proplace.schema import Column, Schema

@@ -3,7 +3,7 @@
 Here, once for all methods: parameters, training rows, reading people, rows that are bad, people who
 have the target class already, processes that survive a dead worker, streams, certificates, and the way
 back to the table's own units. A method adds :meth:`Explainer.find`, which returns a
-:class:`~proplace.explain.findings.Finding` (encoded) for each answer.
+:class:`~proplace.explain.results.Finding` (encoded) for each answer.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from proplace.certification import prove
 from proplace.core import errors
 from proplace.core.distances import name_of
-from proplace.core.errors import MissingExtraError, OptionError
+from proplace.core.errors import MissingExtraError, OptionError, SolverError
 from proplace.core.options import processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, Request
-from proplace.explain.findings import ANSWERED, FOUND, Finding, failed
 from proplace.explain.parallel import Workers
 from proplace.explain.prove import Clock, Prover
 from proplace.explain.record import Provenance, rows_digest
-from proplace.explain.results import Explanation, Explanations, Setting
+from proplace.explain.results import ANSWERED, FOUND, Explanation, Explanations, Finding, Setting
 from proplace.explain.weights import column_units
 from proplace.loaders.model import Model
 from proplace.region.typical import Typical
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
     from proplace.core.request import Preference, Range, Tolerance
     from proplace.core.shifts import Shifts
+    from proplace.explain.results import Status
     from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.problems import BadRow
@@ -572,7 +572,9 @@ def _guarded(search: Callable[[Array], list[list[Finding]]], X: Array) -> list[l
     except Exception as error:  # one row must not lose the others
         if len(X) > 1:
             return [found for x in X for found in _guarded(search, x[None])]
-        return [[failed(error, X[0])]]
+        status: Status = "solver_error" if isinstance(error, SolverError) else "bad_input"
+        reason = f"this row could not be explained ({type(error).__name__}: {error})"
+        return [[Finding(status, reason, encoded_original=X[0])]]
 
 
 def _lost_block(_: list[Person]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from proplace.core.text import visible
-from proplace.explain.findings import CERTIFIABLE
+from proplace.explain.results import CERTIFIABLE
 from proplace.schema.amounts import amount, decimals, gap, number
 from proplace.schema.cells import as_json
 from proplace.schema.features import Binary, Continuous, Ordinal

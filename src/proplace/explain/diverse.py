@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proplace.core.distances import L1
-    from proplace.explain.findings import Finding
+    from proplace.explain.results import Finding
     from proplace.schema import Schema
 
     Costs = dict[int, float]

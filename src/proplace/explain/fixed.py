@@ -18,7 +18,7 @@ from proplace.certification import FixedPredictionSearch, required_margins
 from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import enumerated
 from proplace.explain.claims import display_title, format_range
-from proplace.explain.findings import Finding
+from proplace.explain.results import Finding
 from proplace.region.pieces import admissible
 from proplace.schema.features import Continuous
 

@@ -19,10 +19,10 @@ from proplace.core.text import listing
 from proplace.explain.attempt import NO_TIME, Attempt
 from proplace.explain.base import Explainer
 from proplace.explain.diverse import diverse
-from proplace.explain.findings import Finding
 from proplace.explain.fixed import fixed
 from proplace.explain.prove import Clock, guaranteed_ranges
 from proplace.explain.required_models import check_required, members_of, read_required
+from proplace.explain.results import Finding
 from proplace.explain.weights import column_weights
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from proplace.core.errors import OptionError
 from proplace.core.text import did_you_mean, short
 from proplace.explain.claims import format_value, is_amount
-from proplace.explain.findings import STATUSES
+from proplace.explain.results import STATUSES
 from proplace.schema.amounts import number
 
 if TYPE_CHECKING:

@@ -115,10 +115,10 @@ class Promise:
         terms, facts, original = self.terms, self.facts, self.original
         setting = Setting(terms.guarantee, terms.model)
         return Explanation(
-            facts["index"],
             facts["status"],
             facts["reason"],
-            terms.target,
+            index=facts["index"],
+            target=terms.target,
             original=original,
             counterfactual=self.answer,
             rank=facts["rank"],

@@ -11,7 +11,7 @@ import numpy as np
 
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
-from proplace.explain.findings import CERTIFIABLE
+from proplace.explain.results import CERTIFIABLE
 from proplace.explain.words import Terms, Wording, describe, largest_first
 from proplace.report import claims
 from proplace.report.geometry import no_region, plain_nearest
