@@ -144,7 +144,7 @@ def test_the_manifest_says_what_was_asked(world, tmp_path):
     people.head(2).to_csv(tmp_path / "p.csv", index=False)
     explain_file(explainer, tmp_path / "p.csv", tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["format"] == "proplace-batch-9"
+    assert manifest["format"] == "proplace-batch-10"
     assert manifest["question"]["k"] == 5
     other = pp.Proplace(explainer.net_, 0.005, k=5, schema=explainer.schema, weights="mad")
     other.fit(people)

@@ -435,7 +435,7 @@ def manifest(**changes):
     [
         "",
         "[]",
-        '{"format": "proplace-batch-9"}',
+        '{"format": "proplace-batch-10"}',
         manifest(question=1),
         manifest(about=[]),
         manifest(results={}),

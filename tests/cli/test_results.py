@@ -117,7 +117,7 @@ def another_person(table, manifest):
 
 
 def another_delta(table, manifest):
-    manifest["question"]["delta"] = [[0.02, 0.02], [0.02, 0.02]]
+    manifest["about"]["provenance"]["guarantee"]["members"][0]["delta"] = 0.02
 
 
 def another_class(table, manifest):

@@ -306,7 +306,7 @@ def test_a_folder_of_results_holds_its_set(loans, past, results):
     assert set(table["delta"]) == {f"shifts {box.digest}"}
     back = pp.read_results(results)
     assert back.provenance.delta == box.digest
-    assert back.provenance.delta_about == "bounding set of 4 networks"
+    assert back.provenance.guarantee["members"][0]["about"] == "bounding set of 4 networks"
     assert all(e.setting.current.shifts == box for e in back)
     assert [e.describe().sentence for e in back] == list(table["sentence"])
     assert (
@@ -367,7 +367,7 @@ def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
 def test_folder_of_a_plain_delta_holds_no_set(loans, tmp_path):
     good("explain", *loans.options(out=tmp_path / "results"))
     back = pp.read_results(tmp_path / "results")
-    assert (back.provenance.delta, back.provenance.delta_about) == (0.01, "")
+    assert (back.provenance.delta, back[0].setting.current.shifts.description) == (0.01, "")
     assert not (tmp_path / "results" / "shifts.npz").exists()
 
 
@@ -527,7 +527,7 @@ def test_less_than_all_sets_is_rejected(loans, votes):
     place = votes / "manifest.json"
     facts = json.loads(place.read_text())
     del facts["seal"]
-    facts["about"]["provenance"]["also"][0]["delta"] = 0.006
+    facts["about"]["provenance"]["guarantee"]["members"][1]["delta"] = 0.006
     place.write_text(json.dumps({**facts, "seal": _sha256(facts)}))
     number = len(list((votes / "certificates").iterdir()))
     assert rejected(votes, "--model", loans.folder / "model.onnx") == number

@@ -171,7 +171,7 @@ def test_required_model_is_compared_and_evaluated_on_arrays():
     people = X[model.predict(X) == 0][:4]
     result = explainer.explain(people)
     assert all(e.found for e in result)
-    assert [one.has_original for one in result.provenance.also] == [True]
+    assert [one["has_original"] for one in result.provenance.guarantee["members"]] == [True, True]
     negate_torch(other)
     for e in explainer.explain(people):
         assert e.status == "model_mismatch"
@@ -240,7 +240,8 @@ def test_result_says_that_the_original_was_run(tmp_path):
     assert answer_facts(result[0], result.provenance)["checked_with_original"] is True
     page = result.report(tmp_path / "page.html").read_text()
     assert "The original model itself was run on each answer" in page
-    assert json.loads(json.dumps(result.provenance.to_dict()))["has_original"] is True
+    (member,) = json.loads(json.dumps(result.provenance.to_dict()))["guarantee"]["members"]
+    assert member["has_original"] is True
     mixed = pp.Explanations(
         [result[0], dataclasses.replace(result[1], checked_with_original=False)],
         provenance=result.provenance,

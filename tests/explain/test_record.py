@@ -43,19 +43,25 @@ def test_it_says_what_was_asked_of_what():
         "version": pp.__version__,
         "method": "Proplace",
         "model": "Network",
-        "file_digest": None,
-        "network_digest": found.network_digest,
         "training_digest": found.training_digest,
         "training_rows": 4,
-        "delta": 0.05,
+        "guarantee": {
+            "members": [
+                {
+                    "name": "the model in use",
+                    "network": found.network_digest,
+                    "delta": 0.05,
+                    "about": "",
+                    "file_digest": None,
+                    "has_original": False,
+                }
+            ]
+        },
         "target": 1,
         "distance": "l1",
         "k": 3,
         "region": "hull",
-        "delta_about": "",
-        "also": (),
         "request": dataclasses.asdict(Request(1)),
-        "has_original": False,
     }
 
 
@@ -76,11 +82,11 @@ def test_required_models_are_known_by_their_own_digests(tmp_path):
     first, second = tmp_path / "first.npz", tmp_path / "second.npz"
     found = made(pp.Proplace(first, 0.05, required_models=[(second, 0.01)], k=3))
     assert found.file_digest == hashlib.sha256(first.read_bytes()).hexdigest()
-    (also,) = found.also
-    assert also.file_digest == hashlib.sha256(second.read_bytes()).hexdigest()
-    assert also.network_digest == made(pp.Proplace(other, 0.05)).network_digest
-    assert also.network_digest != found.network_digest
-    assert also.delta == 0.01
+    _, also = found.guarantee["members"]
+    assert also["file_digest"] == hashlib.sha256(second.read_bytes()).hexdigest()
+    assert also["network"] == made(pp.Proplace(other, 0.05)).network_digest
+    assert also["network"] != found.network_digest
+    assert also["delta"] == 0.01
 
 
 def test_a_model_in_memory_is_known_by_its_type_and_the_target_by_its_label():
@@ -154,7 +160,7 @@ def test_other_methods_say_it_too():
 
 def test_json_and_back():
     layers = made(pp.Proplace(NET, [(0.05, 0.0)]))
-    assert layers.delta == ((0.05, 0.0),)  # a frozen bias: not one radius
+    assert layers.delta == [[0.05, 0.0]]  # a frozen bias: not one radius
     for found in (made(), layers, made(pp.baselines.Wachter(NET))):
         fields = json.loads(json.dumps(found.to_dict(), allow_nan=False))
         again = Provenance.from_dict(fields)
@@ -168,18 +174,11 @@ def test_json_and_back():
         ("date", "2025-01-31"),
         ("date", "<b>now</b>"),
         ("date", 3),
-        ("network_digest", "A" * 64),
         ("training_digest", None),
-        ("file_digest", ""),
+        ("guarantee", None),
+        ("guarantee", {"members": []}),
         ("training_rows", 0),
         ("training_rows", 2.0),
-        ("delta", -0.1),
-        ("delta", float("nan")),
-        ("delta", "0.1"),
-        ("delta", []),
-        ("delta", [[0.1]]),
-        ("delta", [[0.1, True]]),
-        ("delta", [0.1, 0.2]),
         ("target", ["yes"]),
         ("k", True),
         ("model", 7),
@@ -189,6 +188,29 @@ def test_json_and_back():
 def test_what_no_run_has_written_is_refused(name, value):
     with raises(InputError, name=name):
         Provenance.from_dict(made().to_dict() | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", 7),
+        ("network", "A" * 64),
+        ("file_digest", ""),
+        ("has_original", 1),
+        ("delta", -0.1),
+        ("delta", float("nan")),
+        ("delta", "0.1"),
+        ("delta", []),
+        ("delta", [[0.1]]),
+        ("delta", [[0.1, True]]),
+        ("delta", [0.1, 0.2]),
+    ],
+)
+def test_member_that_no_run_has_written_is_refused(name, value):
+    facts = made().to_dict()
+    facts["guarantee"]["members"][0][name] = value
+    with raises(InputError, name=name):
+        Provenance.from_dict(facts)
 
 
 @pytest.mark.parametrize("fields", [{}, [], None, {"date": "2025-01-31T00:00:00Z"}])

@@ -207,12 +207,12 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
         assert answer.found
         assert net.margin(answer.encoded_counterfactual)[0] >= 1e-6 - 1e-12
         assert milp_margin(net, answer.encoded_counterfactual, box, 1) >= 1e-6 - 1e-9
-    (other,) = result.provenance.also
-    assert (other.name, other.delta) == ("the model in use", 0.0)
-    assert other.network_digest == result.provenance.network_digest
+    _, other = result.provenance.guarantee["members"]
+    assert (other["name"], other["delta"]) == ("the model in use", 0.0)
+    assert other["network"] == result.provenance.network_digest
     inside = pp.Proplace(low, box, k=6).fit(X)
     assert len(inside.guarantee_.members) == 1
-    assert inside.explain([[0.1, 0.1]], gap=0).provenance.also == ()
+    assert len(inside.explain([[0.1, 0.1]], gap=0).provenance.guarantee["members"]) == 1
 
 
 def test_another_network_outside_of_its_box_has_a_say_too():
@@ -415,12 +415,11 @@ def test_provenance_is_read_back():
     explainer = pp.Proplace(one, 0.01, required_models=[(two, [(0.01, 0.0)])], k=3).fit(X)
     made = explainer.explain([[0.1, 0.1]], gap=0).provenance
     assert Provenance.from_dict(made.to_dict()) == made
-    assert made.also[0].delta == ((0.01, 0.0),)
-    alone = pp.Proplace(one, 0.01, k=3).fit(X).explain([[0.1, 0.1]], gap=0).provenance
-    assert alone.to_dict()["also"] == []
-    for wrong in ("text", [{}], [{**made.to_dict()["also"][0], "delta": -1}]):
+    current, other = made.guarantee["members"]
+    assert other["delta"] == [[0.01, 0.0]]
+    for wrong in ("text", [{}], [current, {**other, "delta": -1}]):
         with pytest.raises(InputError):
-            Provenance.from_dict({**made.to_dict(), "also": wrong})
+            Provenance.from_dict({**made.to_dict(), "guarantee": {"members": wrong}})
 
 
 def test_the_time_limit_holds():

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.batch.shards import Range
+    from proplace.core.guarantee import Guarantee
     from proplace.core.request import Request
-    from proplace.core.shifts import Shifts
     from proplace.explain.base import Explainer
     from proplace.explain.results import Explanations
     from proplace.tables.files import TableFile
@@ -229,28 +229,24 @@ def _about(explainer: Explainer) -> dict[str, Any]:
     return {
         "version": __version__,
         "method": type(explainer).__qualname__,
-        "network": joblib.hash(explainer.net_),
         "training rows": joblib.hash(explainer.rows_),
         "schema": joblib.hash([files.plain(part) for part in (*schema.features, *schema.rules)]),
-        **_delta(explainer.shifts_),
-        **_other_members(explainer),
+        **_members(explainer.guarantee_),
         "weights of the distance": joblib.hash(explainer.distance_.weights),
         **options,
     }
 
 
-def _other_members(explainer: Explainer) -> dict[str, Any]:
-    """Digests of the other members of the guarantee; empty if there are none."""
-    others = explainer.guarantee_.members[1:]
+def _members(guarantee: Guarantee) -> dict[str, Any]:
+    """Return which networks must accept, and the sets they are of."""
+    current, *others = guarantee.to_dict(joblib.hash)["members"]
     also = [
-        [joblib.hash(each.network), *_delta(each.shifts).values(), each.margin] for each in others
+        {**facts, "margin": member.margin}
+        for facts, member in zip(others, guarantee.members[1:], strict=True)
     ]
-    return {"required_models": also} if also else {}
-
-
-def _delta(shifts: Shifts) -> dict[str, Any]:
-    """Radii of all weights and of all biases, as trained; of a general box its digest and words."""
-    radii = shifts.trained_radii
-    if radii is None:
-        return {"delta": shifts.digest, "about delta": shifts.description}
-    return {"delta": [list(part) for part in zip(*radii, strict=True)]}
+    return {
+        "network": current["network"],
+        "delta": current["delta"],
+        "about delta": current["about"],
+        **({"required_models": also} if also else {}),
+    }

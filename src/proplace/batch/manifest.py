@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proplace.explain.results import Setting
     from proplace.schema.cells import Label
 
-FORMAT = "proplace-batch-9"
+FORMAT = "proplace-batch-10"
 NAME = "manifest.json"
 _ANY_VERSION = re.compile("proplace-batch-[0-9]{1,4}")
 _FIELDS = {"format", "question", "about", "results", "complete", "seal"}

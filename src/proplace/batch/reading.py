@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 import pandas as pd
 
-from proplace.batch.folder import names_of
+from proplace.batch.folder import NETWORK, names_of
 from proplace.batch.manifest import NAME, About, Manifest, NotAManifest
 from proplace.certification import digest as network_digest
 from proplace.certification import read_proof
 from proplace.certification.checker import MOST_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
-from proplace.core.guarantee import CURRENT_MODEL, Guarantee, Member
+from proplace.core.guarantee import Guarantee
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.transforms import folds_digest
@@ -136,7 +136,7 @@ class ResultsFolder:
         except NotAManifest as error:
             raise ResultsError(str(error), name=NAME) from None
         question = manifest.question
-        guarantee = _guarantee(path, question["delta"], about)
+        guarantee = _guarantee(path, about)
         setting = Setting(guarantee, about.model(guarantee.current.network))
         table = _results(path / f"results.{question['format']}", manifest)
         columns = AnswerColumns.of(list(about.schema.by_name), question["id columns"])
@@ -391,27 +391,30 @@ def _results(path: Path, manifest: Manifest) -> TableFile:
     return table
 
 
-def _guarantee(path: Path, delta: Any, about: About) -> Guarantee:
+def _guarantee(path: Path, about: About) -> Guarantee:
     """Read the networks that must accept, if their files are those that were written."""
-    made = about.provenance
-    network, shifts = names_of(1)
-    net = _network(path / network, made.network_digest, about.folds)
-    box = _shifts(path / shifts, net, delta, made.delta_about)
-    outside = any(other.name == CURRENT_MODEL for other in made.also)
+    facts = about.provenance.guarantee
+    # A network or a set is in the file of the first member that has it.
+    files, words = {}, {}
+    for number, member in reversed([*enumerate(facts["members"], start=1)]):
+        files[member["network"]], box = names_of(number)
+        if isinstance(member["delta"], str):
+            files[member["delta"]], words[member["delta"]] = box, member["about"]
     try:
-        tolerance = encoded_tolerance(about.schema, made.request.misses)
+        tolerance = encoded_tolerance(about.schema, about.provenance.request.misses)
     except KeyError as error:
         raise ResultsError(
             f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME
         ) from None
-    members = [Member(net, box, f"the box of {CURRENT_MODEL}" if outside else CURRENT_MODEL)]
-    for number, other in enumerate(made.also, start=2):
-        network, shifts = names_of(number)
-        own = net
-        if other.network_digest != made.network_digest:
-            own = _network(path / network, other.network_digest)
-        members.append(Member(own, _shifts(path / shifts, own, other.delta), other.name))
-    return Guarantee(tuple(replace(member, tolerance=tolerance) for member in members))
+
+    def network(digest: str) -> Network:
+        file = files[digest]
+        return _network(path / file, digest, about.folds if file == NETWORK else None)
+
+    def shifts(digest: str) -> Shifts:
+        return _shifts(path / files[digest], digest, words[digest])
+
+    return Guarantee.from_dict(facts, network, shifts, tolerance)
 
 
 def _network(path: Path, digest: str, folds: str | None = None) -> Network:
@@ -433,18 +436,13 @@ def _network(path: Path, digest: str, folds: str | None = None) -> Network:
     return net
 
 
-def _shifts(path: Path, net: Network, delta: Any, about: str | None = None) -> Shifts:
-    """Return a set of networks: by radii, or from its file if that is the one that was written."""
-    if isinstance(delta, list):  # of all weights, and of all biases
-        weight, bias = delta
-        return Shifts.of(net, list(zip(weight, bias, strict=True)))
-    if not isinstance(delta, str):
-        return Shifts.of(net, delta)
+def _shifts(path: Path, digest: str, about: str) -> Shifts:
+    """Read a set of networks, if it is the one that was written."""
     try:
-        shifts = Shifts.of(net, Shifts.load(path))
+        shifts = Shifts.load(path)
     except ProplaceError:
         shifts = None
-    if shifts is None or shifts.digest != delta or about not in (None, shifts.description):
+    if shifts is None or shifts.digest != digest or about != shifts.description:
         raise ResultsError(
             f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
             name=path.name,

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from proplace.core.layer_box import sum_down, sum_up
+from proplace.core.shifts import Shifts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from proplace.core.network import Array, Network
-    from proplace.core.shifts import Shifts
 
 
 _ROUNDING = 2.0**-48  # relative: far more than the roundings on the way from a cell to its code
@@ -112,6 +114,17 @@ class Member:
         return self.shifts.trained_radius
 
     @property
+    def delta(self) -> float | list[list[float]] | str:
+        """The radius of all trained parameters, (weight, bias) radii of the layers, or a digest.
+
+        The digest is that of a shift set with an interval for every parameter.
+        """
+        if self.radius is not None:
+            return self.radius
+        radii = self.shifts.trained_radii
+        return self.shifts.digest if radii is None else [list(pair) for pair in radii]
+
+    @property
     def has_parameter_intervals(self) -> bool:
         """True if every parameter has an interval of its own, rather than a radius."""
         return self.shifts.trained_radii is None
@@ -145,6 +158,33 @@ class Member:
         """Test if the network lies in the shift set and gives a row another class."""
         return self.contains_network and int(self.network.predict(x)[0]) != target
 
+    def to_dict(
+        self, network: Callable[[Network], str], shifts: Callable[[Shifts], str] | None = None
+    ) -> dict[str, Any]:
+        """Return name, network and shift set as JSON; the margin follows from the network."""
+        delta = self.delta
+        if isinstance(delta, str) and shifts is not None:
+            delta = shifts(self.shifts)
+        return {
+            "name": self.name,
+            "network": network(self.network),
+            "delta": delta,
+            "about": self.shifts.description,
+        }
+
+    @classmethod
+    def from_dict(
+        cls,
+        facts: Mapping[str, Any],
+        network: Callable[[str], Network],
+        shifts: Callable[[str], Shifts],
+        tolerance: Array | None,
+    ) -> Member:
+        """Read what :meth:`to_dict` has made."""
+        net, delta = network(facts["network"]), facts["delta"]
+        box = Shifts.of(net, shifts(delta) if isinstance(delta, str) else delta)
+        return cls(net, box, facts["name"], tolerance=tolerance)
+
 
 @dataclass(frozen=True, eq=False)
 class Guarantee:
@@ -172,6 +212,32 @@ class Guarantee:
     def cheapest_first(self) -> Guarantee:
         """Return the same guarantee, the members with the cheapest robustness test first."""
         return Guarantee(tuple(sorted(self.members, key=lambda member: member.test_cost)))
+
+    def to_dict(
+        self, network: Callable[[Network], str], shifts: Callable[[Shifts], str] | None = None
+    ) -> dict[str, Any]:
+        """Return the members as JSON. The tolerance is that of the request.
+
+        Parameters
+        ----------
+        network
+            Digest of a network, by which it is found again.
+        shifts
+            Digest of a shift set that is not given by radii. Default: ``Shifts.digest``.
+        """
+        return {"members": [member.to_dict(network, shifts) for member in self.members]}
+
+    @classmethod
+    def from_dict(
+        cls,
+        facts: Mapping[str, Any],
+        network: Callable[[str], Network],
+        shifts: Callable[[str], Shifts],
+        tolerance: Array | None,
+    ) -> Guarantee:
+        """Read what :meth:`to_dict` has made; networks and shift sets come by their digests."""
+        members = (Member.from_dict(one, network, shifts, tolerance) for one in facts["members"])
+        return cls(tuple(members))
 
     @property
     def is_single_model(self) -> bool:

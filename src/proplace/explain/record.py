@@ -20,6 +20,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,23 +42,11 @@ if TYPE_CHECKING:
 
     from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
-    from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation, Setting
     from proplace.loaders.model import Model
     from proplace.schema.cells import Label
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class Other:
-    """Another set of networks that must accept: its name, file, network, delta, and original model."""
-
-    name: str
-    file_digest: str | None
-    network_digest: str
-    delta: float | tuple[tuple[float, float], ...] | str
-    has_original: bool
 
 
 @dataclass(frozen=True)
@@ -76,17 +65,12 @@ class Provenance:
         The class that found the answers.
     model
         Name of the model's file, or the type of the object that it was read from.
-    file_digest
-        SHA-256 of that file; None where there was none.
-    network_digest
-        The digest by which certificates name the network that was read.
     training_digest, training_rows
         SHA-256 of the encoded training rows, and how many there were.
-    delta
-        The largest change of any parameter, one (weight, bias) pair per layer, or the digest of a
-        set with an interval for each parameter (:attr:`proplace.Shifts.digest`).
-    delta_about
-        Where such a set comes from, in its own words (:attr:`proplace.Shifts.description`); else empty.
+    guarantee
+        The guarantee as JSON (``Guarantee.to_dict``), its networks by the digests that certificates
+        use. Of each member also ``file_digest``, the SHA-256 of the model's file (None without one),
+        and ``has_original``.
     target
         Label of the wanted class.
     distance
@@ -94,14 +78,8 @@ class Provenance:
     k, region
         Number of robust neighbours, and how the region is made of them; None for methods that have
         neither.
-    also
-        Other members of the guarantee, the current model by itself among them if it does not
-        lie in its box.
     request
         What was asked of the counterfactuals; its target is the number of the class.
-    has_original
-        True if the original model could be run. It was then compared on the training rows, and evaluated
-        every answer.
 
     Examples
     --------
@@ -119,19 +97,14 @@ class Provenance:
     version: str
     method: str
     model: str
-    file_digest: str | None
-    network_digest: str
     training_digest: str
     training_rows: int
-    delta: float | tuple[tuple[float, float], ...] | str
+    guarantee: dict[str, Any] = field(hash=False)
     target: Label
     distance: str
     k: int | None = None
     region: str | None = None
-    also: tuple[Other, ...] = ()
-    delta_about: str = ""
     request: Request = field(default=Request(1), hash=False)
-    has_original: bool = False
 
     @classmethod
     def of(
@@ -152,52 +125,61 @@ class Provenance:
 
         label = model.classes[request.target]
         models = {id(other.network): other for other in required.values()}
-        also = [
-            Other(
-                each.name,
-                own.origin.digest,
-                network_digest(each.network),
-                _delta_of(each.shifts),
-                own.has_original,
-            )
-            for each in guarantee.members[1:]
-            for own in [models.get(id(each.network), model)]
-        ]
+        facts = guarantee.to_dict(network_digest)
+        for member, written in zip(guarantee.members, facts["members"], strict=True):
+            own = models.get(id(member.network), model)
+            written |= {"file_digest": own.origin.digest, "has_original": own.has_original}
         return cls(
             now(),
             __version__,
             method,
             model.origin.name,
-            model.origin.digest,
-            network_digest(model.network),
             training[1],
             training[0],
-            _delta_of(guarantee.current.shifts),
+            facts,
             label.item() if isinstance(label, np.generic) else label,
             distance,
             k,
             region,
-            tuple(also),
-            guarantee.current.shifts.description,
             request,
-            model.has_original,
         )
+
+    @property
+    def file_digest(self) -> str | None:
+        """SHA-256 of the model's file; None without one."""
+        found: str | None = self.guarantee["members"][0]["file_digest"]
+        return found
+
+    @property
+    def network_digest(self) -> str:
+        """The digest by which certificates name the network of the model."""
+        return str(self.guarantee["members"][0]["network"])
+
+    @property
+    def delta(self) -> float | list[list[float]] | str:
+        """Delta of the model: see :attr:`Member.delta`."""
+        found: float | list[list[float]] | str = self.guarantee["members"][0]["delta"]
+        return found
+
+    @property
+    def has_original(self) -> bool:
+        """True if the original model could be run.
+
+        It was then compared on the training rows, and evaluated every answer.
+        """
+        return bool(self.guarantee["members"][0]["has_original"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they can be written as JSON."""
-        fields = dataclasses.asdict(self)
-        for part in (fields, *fields["also"]):
-            if isinstance(part["delta"], tuple):
-                part["delta"] = [list(pair) for pair in part["delta"]]
-        fields["also"] = list(fields["also"])
-        fields["request"] = self.request.to_dict()
-        return fields
+        return dataclasses.asdict(self) | {"request": self.request.to_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
         """Read what :meth:`to_dict` has made; anything else is refused."""
-        read = _read(cls, fields)
-        return cls(**read | {"also": tuple(Other(**_read(Other, one)) for one in read["also"])})
+        _check(fields, _GOOD)
+        for member in fields["guarantee"]["members"]:
+            _check(member, _GOOD_MEMBER)
+        return cls(**{**fields, "request": Request.from_dict(fields["request"])})
 
 
 def rows_digest(rows: Array) -> str:
@@ -208,13 +190,6 @@ def rows_digest(rows: Array) -> str:
         part = rows[start : start + step] + 0.0  # -0.0 is 0.0
         sha.update(np.ascontiguousarray(part, dtype="<f8").tobytes())
     return sha.hexdigest()
-
-
-def _delta_of(shifts: Shifts) -> float | tuple[tuple[float, float], ...] | str:
-    """One radius of what was trained, those of the layers, or the digest of a general box."""
-    if shifts.trained_radius is not None:
-        return shifts.trained_radius
-    return shifts.digest if shifts.trained_radii is None else shifts.trained_radii
 
 
 def now() -> str:
@@ -238,28 +213,17 @@ def now() -> str:
 # -- reading what was written ----------------------------------------------------------------------
 
 
-def _read(kind: type, fields: Any) -> dict[str, Any]:
-    """Return the fields of a kind, or say which cannot be read."""
-    names = [f.name for f in dataclasses.fields(kind)]
-    if not hasattr(fields, "keys") or set(fields.keys()) != set(names):
+def _check(fields: Any, good: Mapping[str, Callable[[Any], bool]]) -> None:
+    """Raise unless the fields have these names and their values can be read."""
+    if not hasattr(fields, "keys") or set(fields.keys()) != set(good):
         raise InputError(
-            f"this is no provenance of a result: it must have the fields {', '.join(names)}"
+            f"this is no provenance of a result: it must have the fields {', '.join(good)}"
         )
-    read = {name: fields[name] for name in names} | {"delta": _delta(fields["delta"])}
-    for name in names:
-        if not _GOOD[name](read[name]):
+    for name, is_good in good.items():
+        if not is_good(fields[name]):
             raise InputError(
                 f"the provenance of the result has a {name} that cannot be read", name=name
             )
-    if "request" in read:
-        read["request"] = Request.from_dict(read["request"])
-    return read
-
-
-def _delta(value: object) -> object:
-    if isinstance(value, list) and all(isinstance(pair, list) for pair in value):
-        return tuple(tuple(pair) for pair in value)
-    return float(value) if type(value) is int else value
 
 
 def _is_radius(value: object) -> bool:
@@ -267,9 +231,18 @@ def _is_radius(value: object) -> bool:
 
 
 def _is_delta(value: object) -> bool:
-    if isinstance(value, tuple):
-        return bool(value) and all(len(p) == 2 and all(map(_is_radius, p)) for p in value)
+    if isinstance(value, list):
+        pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2]
+        return 0 < len(pairs) == len(value) and all(map(_is_radius, [*chain(*pairs)]))
     return _is_radius(value) or _is_digest(value)
+
+
+def _is_guarantee(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("members"), list)
+        and bool(value["members"])
+    )
 
 
 def _is_digest(value: object) -> bool:
@@ -296,22 +269,24 @@ def _is_label(value: object) -> bool:
 
 _GOOD: dict[str, Callable[[Any], bool]] = {
     "date": _is_date,
-    "name": _is_text,
     "version": _is_text,
     "method": _is_text,
     "model": _is_text,
-    "file_digest": lambda value: value is None or _is_digest(value),
-    "network_digest": _is_digest,
     "training_digest": _is_digest,
     "training_rows": lambda value: type(value) is int and value > 0,
-    "delta": _is_delta,
+    "guarantee": _is_guarantee,
     "target": _is_label,
     "distance": _is_text,
     "k": lambda value: value is None or (type(value) is int and value > 0),
     "region": lambda value: value is None or _is_text(value),
-    "also": lambda value: isinstance(value, list),
-    "delta_about": _is_text,
     "request": lambda value: isinstance(value, dict),
+}
+_GOOD_MEMBER: dict[str, Callable[[Any], bool]] = {
+    "name": _is_text,
+    "network": _is_digest,
+    "delta": _is_delta,
+    "about": _is_text,
+    "file_digest": lambda value: value is None or _is_digest(value),
     "has_original": lambda value: isinstance(value, bool),
 }
 
@@ -331,7 +306,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "status": answer.status,
         "reason": answer.reason,
         "target": answer.label,
-        "delta": made.to_dict()["delta"],
+        "delta": made.delta,
         "shifts": _shifts(answer),
         "request": made.request.to_dict(),
         "model": {
@@ -498,8 +473,8 @@ class AnswerColumns:
 
 def _delta_cell(setting: Setting) -> float | str:
     """Return delta: one number, the (weight, bias) pairs of the layers as JSON, or a digest."""
-    delta = _delta_of(setting.current.shifts)
-    if isinstance(delta, tuple):
+    delta = setting.current.delta
+    if isinstance(delta, list):
         return json.dumps(delta)
     return f"shifts {delta}" if isinstance(delta, str) else delta
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from proplace.certification import canonical
 from proplace.core.errors import DeltaError, LedgerError, ProplaceError, TamperedError
-from proplace.core.guarantee import Guarantee, Member
+from proplace.core.guarantee import Guarantee
 from proplace.core.network import Network
 from proplace.core.request import Request
 from proplace.core.shifts import Shifts
@@ -59,16 +59,16 @@ class Document(NamedTuple):
         return cls(kind, canonical(facts).encode())
 
 
-def network_document(net: Network) -> Document:
-    """A network as its file."""
+def file_document(thing: Network | Shifts) -> Document:
+    """A network or a shift set as its file."""
     buffer = io.BytesIO()
-    net.write(buffer)
-    return Document("network", buffer.getvalue())
+    thing.write(buffer)
+    return Document("network" if isinstance(thing, Network) else "shifts", buffer.getvalue())
 
 
 def model_documents(model: Model) -> list[Document]:
     """A model, and its network; the model comes last."""
-    network = network_document(model.network)
+    network = file_document(model.network)
     facts: dict[str, Any] = {
         "network": network.digest,
         "features": [files.plain(feature) for feature in model.schema.features],
@@ -128,23 +128,14 @@ def terms_documents(setting: Setting, target: int, provenance: Provenance | None
     """All that the promises of some answers are about; the terms come last."""
     documents = model_documents(setting.model)
     model = documents[-1].digest
-    sets = []
-    for each in setting.guarantee.members:
-        network = network_document(each.network)
-        documents.append(network)
-        facts: dict[str, Any] = {"name": each.name, "network": network.digest}
-        if each.shifts.trained_radii is not None:
-            facts["radii"] = [list(pair) for pair in each.shifts.trained_radii]
-        else:
-            buffer = io.BytesIO()
-            each.shifts.write(buffer)
-            box = Document("shifts", buffer.getvalue())
-            documents.append(box)
-            facts |= {"shifts": box.digest}
-        sets.append(facts)
+
+    def kept(thing: Network | Shifts) -> str:
+        documents.append(file_document(thing))
+        return documents[-1].digest
+
     facts = {
         "model": model,
-        "sets": sets,
+        "guarantee": setting.guarantee.to_dict(kept, kept),
         "request": (Request(target) if provenance is None else provenance.request).to_dict(),
         "provenance": None if provenance is None else _undated(provenance),
     }
@@ -164,11 +155,11 @@ class Archive:
         if digest not in self._terms:
             facts = self._facts("terms", digest)
             model = self.model(facts["model"])
-            schema = model.schema
             request = Request.from_dict(facts["request"])
-            tolerance = encoded_tolerance(schema, request.misses)
-            members = [replace(self._member(one), tolerance=tolerance) for one in facts["sets"]]
-            guarantee = Guarantee(tuple(members))
+            tolerance = encoded_tolerance(model.schema, request.misses)
+            guarantee = Guarantee.from_dict(
+                facts["guarantee"], self.network, self._shifts, tolerance
+            )
             self._terms[digest] = Terms(digest, model, facts["model"], guarantee, request)
         return self._terms[digest]
 
@@ -193,13 +184,9 @@ class Archive:
             self._networks[digest] = _read(Network.load, self._content("network", digest))
         return self._networks[digest]
 
-    def _member(self, facts: dict[str, Any]) -> Member:
-        net = self.network(facts["network"])
-        if "radii" in facts:
-            shifts = Shifts.of(net, [(weight, bias) for weight, bias in facts["radii"]])
-        else:
-            shifts = Shifts.of(net, _read(Shifts.load, self._content("shifts", facts["shifts"])))
-        return Member(net, shifts, facts["name"])
+    def _shifts(self, digest: str) -> Shifts:
+        shifts: Shifts = _read(Shifts.load, self._content("shifts", digest))
+        return shifts
 
     def _facts(self, kind: str, digest: str) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self._content(kind, digest))

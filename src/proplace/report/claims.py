@@ -240,21 +240,21 @@ def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
     """For which networks the answers hold."""
     others = [
         Fact(
-            f"Also accepted by {other.name}",
-            f"network {other.network_digest}, "
+            f"Also accepted by {other['name']}",
+            f"network {other['network']}, "
             + (
-                f"set {other.delta}"
-                if isinstance(other.delta, str)
-                else f"delta {_radii(other.delta)}"
+                f"set {other['delta']}"
+                if isinstance(other["delta"], str)
+                else f"delta {_radii(other['delta'])}"
             ),
         )
-        for other in made.also
+        for other in made.guarantee["members"][1:]
     ]
     if not isinstance(made.delta, str):
         return [Fact("Delta", _radii(made.delta)), *others]
     facts = [
         Fact("Set of networks (shifts), SHA-256", made.delta),
-        Fact("Where the set comes from", made.delta_about),
+        Fact("Where the set comes from", made.guarantee["members"][0]["about"]),
     ]
     if setting is not None:
         where = "in" if setting.current.contains_network else "outside of"
@@ -269,7 +269,7 @@ def _networks(made: Provenance, setting: Setting | None) -> list[Fact]:
     return [*facts, *others]
 
 
-def _radii(delta: float | tuple[tuple[float, float], ...]) -> str:
+def _radii(delta: float | list[list[float]]) -> str:
     if isinstance(delta, float):
         return number(delta)
     return "; ".join(
