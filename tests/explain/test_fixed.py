@@ -215,7 +215,7 @@ def test_people_with_answers_are_never_asked(monkeypatch):
     explainer = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table)
     asked = []
     monkeypatch.setattr(
-        "proplace.explain.proplace.fixed", lambda *args: asked.append(args) or fixed(*args)
+        "proplace.explain.answer.fixed", lambda *args: asked.append(args) or fixed(*args)
     )
     result = explainer.explain(table)
     without = sum(not e.found and e.status != "already_valid" for e in result)

@@ -30,7 +30,7 @@ from proplace.core.errors import (
     OptionError,
     OutputError,
 )
-from proplace.explain import proplace as explainer_module
+from proplace.explain import answer as answer_module
 from proplace.explain.record import Provenance
 from proplace.search import SearchResult
 from support.errors import raises
@@ -234,7 +234,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     """Where the search gives nothing, the nearest neighbour that is robust for every network."""
     (one, two, _), X = three_lines()
     unknown = SearchResult(None, np.inf, 0.0, "unknown")
-    monkeypatch.setattr(explainer_module, "search", lambda *_, **__: unknown)
+    monkeypatch.setattr(answer_module, "search", lambda *_, **__: unknown)
     explainer = pp.Proplace(one, 0.01, required_models=[(two, 0.01)], k=5).fit(X)
     answer = explainer.explain([[0.1, 0.1]], gap=0)[0]
     assert answer.status == "feasible"

@@ -14,7 +14,7 @@ from proplace.certification import guarantee
 from proplace.core.errors import (
     SolverError,
 )
-from proplace.explain import proplace as explainer_module
+from proplace.explain import answer as answer_module
 from proplace.region.neighbours import RobustRows
 from proplace.schema import Schema
 from proplace.search import SearchResult
@@ -285,7 +285,7 @@ def in_trouble(problem, pieces, **options):
 
 def test_a_search_without_a_point_gives_a_neighbour(monkeypatch):
     world = World(1)
-    monkeypatch.setattr(explainer_module, "search", in_trouble)
+    monkeypatch.setattr(answer_module, "search", in_trouble)
     explainer = world.explainer()
     for answer in explainer.explain(world.refused(2)):
         assert answer.status == "feasible"
@@ -307,14 +307,14 @@ def test_the_bound_of_a_search_without_a_point_is_kept(monkeypatch):
     def stopped(problem, pieces, **options):
         return SearchResult(None, np.inf, 1e-3, "unknown")
 
-    monkeypatch.setattr(explainer_module, "search", stopped)
+    monkeypatch.setattr(answer_module, "search", stopped)
     (answer,) = world.explainer().explain(world.refused(1))
     assert (answer.status, answer.bound) == ("feasible", 1e-3)
 
     def wrong(problem, pieces, **options):
         return SearchResult(None, np.inf, np.inf, "infeasible")
 
-    monkeypatch.setattr(explainer_module, "search", wrong)  # though there is a neighbour
+    monkeypatch.setattr(answer_module, "search", wrong)  # though there is a neighbour
     (answer,) = world.explainer().explain(world.refused(1))
     assert (answer.status, answer.bound) == ("feasible", 0.0)
     assert "no point in a region that holds one" in answer.reason
@@ -331,7 +331,7 @@ def test_errors_of_a_row_say_whose_they_are(monkeypatch):
         def fails(*args, error=error, **options):
             raise error
 
-        monkeypatch.setattr(explainer_module, "search", fails)
+        monkeypatch.setattr(answer_module, "search", fails)
         result = explainer.explain([[0.2, 0.3], [0.9, 0.9]])
         assert [e.status for e in result] == [status, "already_valid"]
         assert type(error).__name__ in result[0].reason
@@ -347,7 +347,7 @@ def test_a_point_that_breaks_a_rule_is_not_returned(monkeypatch):
         point = np.array([1.0, 1.0])
         return SearchResult(point, 0.75, 0.75, "optimal")
 
-    monkeypatch.setattr(explainer_module, "search", wrong)
+    monkeypatch.setattr(answer_module, "search", wrong)
     explainer = pp.Proplace(net, 0.05, k=3, schema=schema).fit(train)
     (answer,) = explainer.explain([[0.2, 0.3]])
     assert answer.status == "feasible"
@@ -372,7 +372,7 @@ def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
             evidence = tuple(replace(each, point=point) for each in oracle.evidence(good))
         return SearchResult(point, 0.01, 0.01, "optimal", evidence=evidence)
 
-    monkeypatch.setattr(explainer_module, "search", wrong)
+    monkeypatch.setattr(answer_module, "search", wrong)
     explainer = pp.Proplace(net, 0.05, k=3).fit(train)
     answer = explainer.explain([[0.2, 0.3]])[0]
     assert answer.status == "feasible"
@@ -389,7 +389,7 @@ def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
     explainer = pp.Proplace(net, 0.05, k=3).fit(train)
     right = explainer.explain([[0.2, 0.3]])[0]
-    search, cut = explainer_module.search, []
+    search, cut = answer_module.search, []
 
     def short(problem, pieces, **options):
         outcome = search(problem, pieces, **options)
@@ -405,7 +405,7 @@ def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):
         cut.append(float(problem.distance.between(problem.x, point)))
         return replace(outcome, point=point)
 
-    monkeypatch.setattr(explainer_module, "search", short)
+    monkeypatch.setattr(answer_module, "search", short)
     moved = explainer.explain([[0.2, 0.3]])[0]
     assert moved.status == "feasible"
     assert "by a hair" in moved.reason

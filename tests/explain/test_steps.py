@@ -10,7 +10,7 @@ import pytest
 
 import proplace as pp
 from proplace.baselines import METHODS
-from proplace.explain import attempt as attempt_module
+from proplace.explain import answer as answer_module
 from proplace.schema import Schema
 from proplace.search.writing import IN_REGION_RATIO
 from support.people import (
@@ -177,8 +177,8 @@ def test_columns_without_a_step_are_not_rounded(seed, monkeypatch):
             seen.append((point, found.point, legal))
         return found
 
-    write = attempt_module.write
-    monkeypatch.setattr(attempt_module, "write", spy)
+    write = answer_module.write
+    monkeypatch.setattr(answer_module, "write", spy)
     world = World(seed)
     world.explainer().explain(world.refused(5), gap=0)
     income = world.schema.span("income").start
@@ -281,7 +281,7 @@ def test_runs_and_processes_agree():
 
 def test_answer_that_cannot_be_written_in_time_is_not_called_a_point_of_the_hull(monkeypatch):
     """Without a written point the search's own is rounded; what is said of it must be true."""
-    monkeypatch.setattr(attempt_module, "write", lambda *_: None)
+    monkeypatch.setattr(answer_module, "write", lambda *_: None)
     for seed in range(12):
         small = Small(seed)
         for e in small.explain():

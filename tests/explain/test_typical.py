@@ -12,7 +12,7 @@ import pytest
 import proplace as pp
 from proplace.baselines import METHODS
 from proplace.core.errors import OptionError
-from proplace.explain import proplace as module
+from proplace.explain import answer as module
 from proplace.explain.prove import Clock
 from support.errors import raises
 from support.people import WITHOUT_STEPS, World, check_promise, random_network, same

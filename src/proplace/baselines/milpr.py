@@ -24,7 +24,7 @@ from proplace.core.errors import SolverError
 from proplace.core.guarantee import Guarantee, Member
 from proplace.core.options import integer, positive
 from proplace.core.shifts import Shifts
-from proplace.explain.attempt import Attempt
+from proplace.explain.answer import Attempt
 from proplace.region.pieces import box_pieces
 from proplace.search import search
 from proplace.search.problem import SearchProblem

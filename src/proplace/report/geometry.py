@@ -20,7 +20,7 @@ from proplace.certification import certify
 from proplace.core.errors import OptionError
 from proplace.core.guarantee import Guarantee, Member
 from proplace.core.shifts import Shifts
-from proplace.explain.attempt import Attempt
+from proplace.explain.answer import Attempt
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
 from proplace.explain.words import is_sparse
 from proplace.region.pieces import box_pieces, hull_pieces
