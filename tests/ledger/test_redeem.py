@@ -212,7 +212,7 @@ def test_what_is_missing_is_said_in_words(lender, ledger):
     much = ledger.redeem(promise.id, row | {"income": float(high) + 3.5}, record=False)
     assert "3.5 dollars too much" in str(much)
     # All below is promised of the share; "no more than" says nothing to those below its range.
-    for value, said in ((0.9, "promised is no more than"), (-0.5, "promised is 0 to")):
+    for value, said in ((0.9, "promised is at most"), (-0.5, "promised is 0 to")):
         assert said in str(ledger.redeem(promise.id, row | {"share": value}, record=False))
 
 

@@ -302,10 +302,12 @@ def _asked(feature: Continuous, ends: Interval, value: float) -> str:
     low, high = ends
     if low == high:
         return amount(feature, low, exact=True)
-    if feature.upper is not None and high >= feature.upper and value <= high:
+    upper = None if feature.drafted else feature.upper
+    lower = None if feature.drafted else feature.lower
+    if upper is not None and high >= upper and value < low:
         return f"at least {amount(feature, low, exact=True)}"
-    if feature.lower is not None and low <= feature.lower and value >= low:
-        return f"no more than {amount(feature, high, exact=True)}"
+    if lower is not None and low <= lower and value > high:
+        return f"at most {amount(feature, high, exact=True)}"
     return f"{amount(feature, low, unit=False, exact=True)} to {amount(feature, high, exact=True)}"
 
 
