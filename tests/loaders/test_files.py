@@ -156,6 +156,22 @@ def test_weights_without_an_architecture_are_rejected_and_the_advice_works(tmp_p
         np.testing.assert_array_equal(found, expected)
 
 
+def test_keras_files_are_rejected_and_the_advice_works(tmp_path, binary):
+    keras = pytest.importorskip("keras")
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(4, "relu"), keras.layers.Dense(1, "sigmoid")]
+    keras.Sequential([keras.Input((5,)), *layers]).save(tmp_path / "model.keras")
+    words = r"keras\.models\.load_model\('model\.keras'\), then Model\.of\(model\)\.save\('model\.npz'\)"
+    with pytest.raises(ModelFileError, match=words):
+        Model.of(tmp_path / "model.keras")
+
+    model = keras.models.load_model(tmp_path / "model.keras")
+    Model.of(model).save(tmp_path / "model.npz")
+
+    given = np.asarray(keras.ops.convert_to_numpy(model(binary.Z)))[:, 0] >= 0.5
+    assert (Model.of(tmp_path / "model.npz").predict(binary.Z) == given.astype(int)).all()
+
+
 def test_pickles_are_rejected_and_the_advice_works(tmp_path, binary):
     skl2onnx = pytest.importorskip("skl2onnx")
     from sklearn.linear_model import LogisticRegression

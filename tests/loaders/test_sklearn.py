@@ -770,3 +770,19 @@ def test_scaler_fitted_in_float32_is_read_as_it_rounds(binary, scaler, classifie
     pipe = make_pipeline(clone(scaler), classifier).fit(X, binary.y)
     model = Model.of(pipe)
     assert (model.predict(X) == pipe.predict(X)).all()
+
+
+class OwnThreshold(LogisticRegression):
+    def predict(self, X):
+        return self.classes_[(self.predict_proba(X)[:, 1] > 0.7).astype(int)]
+
+
+def test_threshold_of_its_own_is_refused_and_the_advice_works(binary):
+    pipe = make_pipeline(StandardScaler(), OwnThreshold()).fit(binary.X, binary.y)
+    with pytest.raises(
+        ModelNotSupportedError, match=r"threshold of its own.*Model\.of\(model, cutoff"
+    ):
+        Model.of(pipe)
+    plain = make_pipeline(StandardScaler(), LogisticRegression()).fit(binary.X, binary.y)
+    model = Model.of(plain, cutoff=0.7)
+    assert (model.predict(binary.fresh) == pipe.predict(binary.fresh)).all()

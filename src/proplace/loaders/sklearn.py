@@ -36,12 +36,20 @@ from sklearn.utils.validation import check_is_fitted
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.loaders.columns import Flow, Mixture, Single
-from proplace.loaders.verify import Whole, form_of, probe_rows, probe_table
+from proplace.loaders.verify import (
+    Whole,
+    allowance,
+    boundary_table,
+    form_of,
+    probe_rows,
+    probe_table,
+)
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Precision
     from proplace.core.transforms import InputTransform
     from proplace.loaders.columns import Flowing
+    from proplace.schema import Schema
 
 Columns = list["Flowing"]
 Step = Callable[["Flow", str, Any, Columns], Columns]
@@ -83,6 +91,9 @@ def whole_sklearn(model: object) -> Whole:
     rows, table = schema.encode(probe), pipeline.table(probe)
     network = pipeline.agreeing(pipeline.network(input_transform), rows, table)
     has_probabilities = pipeline.has_probabilities(network, rows, table)
+    pipeline.check_labels(
+        network, schema, pd.concat([probe, boundary_table(network, schema, probe)])
+    )
 
     def predict(frame: pd.DataFrame) -> Any:
         return np.asarray(pipeline.source.predict(pipeline.table(frame)))
@@ -194,6 +205,21 @@ class _Pipeline:
                 "scikit-learn"
             )
         return network
+
+    def check_labels(self, network: Network, schema: Schema, rows: pd.DataFrame) -> None:
+        """Raise unless the model's own labels are those of its probabilities."""
+        X = schema.encode(rows)
+        expected = np.array(self.classes, dtype=object)[network.predict(X)]
+        said = np.asarray(self.source.predict(self.table(rows)), dtype=object)
+        logits = np.sort(network.logits(X), axis=1)
+        gap = np.abs(logits[:, 0]) if network.outputs == 1 else logits[:, -1] - logits[:, -2]
+        clear = gap > 2.0 * allowance(network, X, "float32")[:, 0]
+        if (said != expected)[clear].any():
+            raise ModelNotSupportedError(
+                f"predict of {self.where} does not give the class of the largest probability (a "
+                "threshold of its own?); fit a plain one, and state a cut-off: "
+                "Model.of(model, cutoff=...)"
+            )
 
     def has_probabilities(self, network: Network, X: Array, table: Any) -> bool:
         """True if probabilities are the sigmoid or softmax of the logits."""

@@ -100,11 +100,13 @@ class Trace:
                 f"{self.title} takes more than {TABLE_COLUMNS:,} columns; models of at most that many "
                 "are read"
             )
+        known = set(self.titles)
         for name in names:
-            if name in self.titles:
+            if name in known:
                 raise ModelNotSupportedError(
                     f"two columns of the model would be called {name!r}; give its inputs other names"
                 )
+            known.add(name)
             self.titles.append(name)
         return Value(entries([self.flow.column(name, dtype) for name in names]).reshape(shape))
 

@@ -288,6 +288,30 @@ def probe_table(schema: Schema, n: int = 64, integers: Collection[str] = ()) -> 
     return pd.DataFrame(cells)
 
 
+def boundary_table(network: Network, schema: Schema, table: pd.DataFrame) -> pd.DataFrame:
+    """Move the numbers of each row towards those of another, to near the boundary of their classes.
+
+    The rows lie on both sides of it, so that another threshold of the original shows.
+    """
+    numbers = [f.name for f in schema.features if isinstance(f, Continuous)]
+    if not numbers:
+        return table
+    places = [schema.span(name).start for name in numbers]
+    rows = schema.encode(table)
+    step = np.zeros_like(rows)
+    step[:, places] = rows[::-1, places] - rows[:, places]
+    low, high = np.zeros(len(rows)), np.ones(len(rows))
+    first = network.predict(rows)
+    for _ in range(30):
+        middle = (low + high) / 2.0
+        same = network.predict(rows + middle[:, None] * step) == first
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    cells = table[numbers].to_numpy(np.float64)
+    sides = [cells + (t[:, None] * (cells[::-1] - cells)) for t in (low - 1e-4, high + 1e-4)]
+    moved = [table.assign(**dict(zip(numbers, side.T, strict=True))) for side in sides]
+    return pd.concat(moved, ignore_index=True)
+
+
 def _of_all_sizes(n: int, columns: int) -> Array:
     rng = np.random.default_rng(0)
     return rng.standard_normal((n, columns)) * 10.0 ** rng.uniform(-2.0, 3.0, size=(n, 1))
