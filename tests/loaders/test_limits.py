@@ -262,6 +262,29 @@ def test_graphs_that_ask_for_much(onnx_file):
             {},
             "not an operator that is read",
         ),
+        "product": (
+            [("MatMul", ["a", "b"], ["W"], {}), matmul],
+            {"a": side[:, None], "b": side[None]},
+            {},
+            "not an operator that is read",
+        ),
+        "text": (
+            [
+                ("Concat", ["a"] * 40, ["b"], {"axis": 0}),
+                ("Cast", ["b"], ["t"], {"to": 8}),
+                ("Reshape", ["t", "s"], ["W"], {}),
+                matmul,
+            ],
+            {"a": side, "s": np.int64([3, -1])},
+            {},
+            "makes text of 2,400,000 numbers",
+        ),
+        "sum": (
+            [("Add", ["a", "b"], ["W"], {}), matmul],
+            {"a": side[:, None], "b": side[None]},
+            {},
+            "3,600,000,000 numbers of constants; none is read",
+        ),
         "dims": ([matmul], {}, {"tensors": [claimed]}, "tensor 'W' is damaged"),
         "empty_dims": ([matmul], {}, {"tensors": [empty]}, "takes 0 inputs"),
         "input": (

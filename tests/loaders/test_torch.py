@@ -725,15 +725,6 @@ def test_numbers_that_change_nothing_change_no_bit():
     assert layer.b.tobytes() == b.tobytes()
 
 
-def test_a_batch_norm_in_front_is_the_chain_s_input_transform():
-    chain = Chain()
-    chain.batch_norm("norm", np.array([2.0, 3.0]), np.array([1.0, -1.0]))
-    chain.linear("one", np.array([[1.0, 1.0]]), None)
-    network = chain.network("float64")
-    np.testing.assert_array_equal(network.logits([[1.0, 1.0]]), [[5.0]])
-    assert network.scale is not None
-
-
 def test_a_chain_refuses_what_is_no_chain():
     chain = Chain()
     chain.linear("one", np.eye(3), None)
@@ -1189,6 +1180,11 @@ def test_torch_script(tmp_path):
 def test_several_categories_looked_up_at_once(tmp_path):
     module = SharedEmbedding(4).eval()
     agrees(exported(module, tmp_path / "m.onnx"), module, rows(labels=(3, 3)))
+
+
+def test_one_hot_of_an_exported_module(tmp_path):
+    module = settled(OneHot(4), rows())
+    agrees(exported(module, tmp_path / "m.onnx"), module, rows())
 
 
 # -- any module --------------------------------------------------------------------------------------

@@ -1,21 +1,20 @@
-r"""A model as a chain: input transform, linear layers with a ReLU between them, last activation.
+r"""A model as a chain: linear layers with a ReLU between them, then an activation.
 
-The readers of torch, Keras and ONNX walk over the layers of a model and report each to a
-:class:`Chain`, which refuses whatever would not be a ReLU network.
+:class:`~proplace.loaders.trace.Trace` reports each layer to a :class:`Chain`, which refuses
+whatever would not be a ReLU network. A :class:`TrainedLayer` keeps where the parameters of a layer
+come from.
 
-Where the parameters of a layer come from in the model that was read.
-
-A reader folds fixed numbers (batch norm) into the trained weights :math:`W` and biases :math:`b`. With
-:math:`g, t` in front of the layer and factors :math:`r_1, r_2, \dots` and shifts :math:`s_1, s_2, \dots`
-behind it, one pair for each step,
+A reader folds fixed numbers (batch norm) into the trained weights :math:`W` and biases :math:`b`.
+With :math:`g, t` in front of the layer and factors :math:`r_1, r_2, \dots` and shifts :math:`s_1,
+s_2, \dots` behind it, one pair for each step,
 
 .. math::
     W' = \dots r_2 (r_1 (W \operatorname{diag}(g))), \qquad
     b' = \dots r_2 (r_1 (b + W t) + s_1) + s_2 ,
 
-in floats and in this order. :mod:`proplace.core.transforms` keeps sizes alone, which is all that a delta
-needs; whoever writes to the trained parameters needs the numbers themselves. Each step is a monotone map
-of each weight, also in floats, since rounding is monotone.
+in floats and in this order. :mod:`proplace.core.transforms` keeps sizes alone, which is all that a
+delta needs; whoever writes to the trained parameters needs the numbers themselves. Each step is a
+monotone map of each weight, also in floats, since rounding is monotone.
 """
 
 from __future__ import annotations
@@ -139,22 +138,6 @@ class Affine:
         return Affine(later.where, self.scale * later.scale, self.shift * later.scale + later.shift)
 
 
-class InputTransform:
-    """The fixed map ``scale * x + shift`` in front of a network, built step by step."""
-
-    def __init__(self) -> None:
-        self.scale: Array | None = None
-        self.shift: Array | None = None
-
-    def then(self, scale: Array | None, shift: Array | None) -> None:
-        """Apply ``scale * x + shift`` after what is there; None leaves that part out."""
-        if scale is not None:
-            self.scale = scale if self.scale is None else self.scale * scale
-            self.shift = None if self.shift is None else self.shift * scale
-        if shift is not None:
-            self.shift = shift if self.shift is None else self.shift + shift
-
-
 class Chain:
     """The layers of a model in the order in which a row passes them.
 
@@ -167,7 +150,6 @@ class Chain:
     """
 
     def __init__(self, linear: str = "Linear") -> None:
-        self.transform = InputTransform()
         self.activation: Activation | None = None
         self._linear = linear
         self._layers: list[tuple[Array, Array | None]] = []
@@ -197,17 +179,6 @@ class Chain:
     def at_linear(self) -> bool:
         """Whether the last thing seen is a linear layer."""
         return self._state == "linear"
-
-    def scale(self, where: str, scale: Array | None, shift: Array | None) -> None:
-        """Take ``scale * x + shift``, allowed only in front of the first linear layer."""
-        self._not_done(where)
-        if not self.at_input:
-            raise ModelNotSupportedError(
-                f"{where} rescales values behind {self._last}; a fixed transform is read only in "
-                f"front of the first {self._linear} layer. Fold it into the weights of the layer "
-                "before it"
-            )
-        self.transform.then(scale, shift)
 
     def linear(
         self, where: str, W: Array, b: Array | None, names: tuple[str, str | None] = ("", None)
@@ -243,15 +214,11 @@ class Chain:
     def batch_norm(self, where: str, scale: Array, shift: Array) -> None:
         """Take ``scale * h + shift``, fixed numbers for each neuron, such as batch norm.
 
-        In front of the first linear layer it belongs to the input transform. Behind a linear layer
-        it is folded into that layer (``W' = g W``, ``b' = g b + t``), behind a ReLU into the next
-        one (``W' = W diag(g)``, ``b' = b + W t``): the network knows by how much its parameters then
-        move when the trained ones do.
+        Behind a linear layer it is folded into that layer (``W' = g W``, ``b' = g b + t``), behind
+        a ReLU into the next one (``W' = W diag(g)``, ``b' = b + W t``): the network knows by how
+        much its parameters then move when the trained ones do.
         """
         self._not_done(where)
-        if self.at_input:
-            self.transform.then(scale, shift)
-            return
         for part in (scale, shift):
             if part.shape not in ((), (self.width,)):
                 raise ModelNotSupportedError(
@@ -352,20 +319,7 @@ class Chain:
                 f"{self._end} has a single output, whose softmax is always 1; use a sigmoid, or "
                 f"give the last {self._linear} layer one output for each class"
             )
-        inputs = self._layers[0][0].shape[1]
-        for part in (self.transform.scale, self.transform.shift):
-            if part is not None and part.shape not in ((), (inputs,)):
-                raise ModelNotSupportedError(
-                    f"the transform in front of the first {self._linear} layer has shape "
-                    f"{part.shape}; it must hold one number for each of {inputs} inputs"
-                )
-        return Network(
-            self._layers,
-            scale=self.transform.scale,
-            shift=self.transform.shift,
-            precision=precision,
-            folds=self._folds,
-        )
+        return Network(self._layers, precision=precision, folds=self._folds)
 
     def _not_done(self, where: str) -> None:
         if self._state == "done":

@@ -201,7 +201,11 @@ class _OnnxModel:
             self._with_intercepts(node)
             inputs = [known.get(n, self.graph.stored(n)) if n else None for n in node.input]
             constant = node.op_type == "Constant"
-            results = [self.graph.constant(node)] if constant else self.graph.run(node, inputs)
+            results = (
+                [self.graph.constant(node)]
+                if constant
+                else self.graph.run(node, inputs, layers=True)
+            )
             known.update(zip(node.output, results, strict=True))
         return [known[name] for name in self.graph.outputs]
 
@@ -818,6 +822,16 @@ def _one_hot(model: _OnnxModel, node: _Node) -> Value:
     return model.trace.vectors(node.where, found, np.eye(len(labels)))
 
 
+def _one_hot_of_codes(model: _OnnxModel, node: _Node) -> Value:
+    depth, values = int(node.constant(1).reshape(-1)[0]), node.constant(2).reshape(-1)
+    if depth > limits.LABELS or node.attributes.get("axis", -1) != -1 or list(values) != [0, 1]:
+        raise ModelNotSupportedError(
+            f"{node.where} has {depth} categories, values {values[:9]} or another axis; up to "
+            f"{limits.LABELS} categories are read, as 0 and 1 along the last axis"
+        )
+    return model.trace.vectors(node.where, node.value, np.eye(depth))
+
+
 def _label_encoder(model: _OnnxModel, node: _Node) -> Value:
     keys, values = node.labels("keys"), node.labels("values")
     if any(isinstance(value, str) for value in values) or len(keys) != len(values):
@@ -898,6 +912,7 @@ _HANDLERS: dict[str, Callable[[_OnnxModel, _Node], Any]] = {
     "LinearClassifier": _linear_classifier,
     "MatMul": _matmul,
     "Neg": _negative,
+    "OneHot": _one_hot_of_codes,
     "OneHotEncoder": _one_hot,
     "ReduceSum": _sum,
     "Scaler": _scaler,

@@ -55,11 +55,12 @@ KNOWN = frozenset(
         *("Split", "Sqrt", "Squeeze", "Sub", "TopK", "Transpose", "Unsqueeze", "Where", "ZipMap"),
     }
 )
+_TEXTS = 2**20  # numbers that are turned into text at once
 #: Run on made-up rows alone, where onnxruntime does not run the graph.
 LAYERS = frozenset(
     {
         *("BatchNormalization", "Gemm", "Imputer", "LinearClassifier", "MatMul", "OneHotEncoder"),
-        *("Relu", "Scaler"),
+        *("OneHot", "Relu", "Scaler"),
     }
 )
 _ELEMENTWISE = frozenset(
@@ -227,10 +228,11 @@ class Graph:
 
     # -- nodes ---------------------------------------------------------------------------------
 
-    def run(self, node: Any, inputs: list[Any]) -> list[Any]:
-        """Run one node on arrays, if it is one of those that are known."""
+    def run(self, node: Any, inputs: list[Any], *, layers: bool = False) -> list[Any]:
+        """Run one node on arrays, if it is known; operators of layers only where it is asked for."""
         where = f"{self.path.name}: {describe(node)}"
-        if node.op_type not in (KNOWN | LAYERS) or node.domain not in _DOMAINS:
+        known = node.op_type in KNOWN or (layers and node.op_type in LAYERS)
+        if not known or node.domain not in _DOMAINS:
             raise ModelNotSupportedError(
                 f"{where} is not an operator that is read; export the model without that step"
             )
@@ -241,6 +243,11 @@ class Graph:
             return [_zip_map(self.attributes(node), inputs[0])]
         inputs = _of_one_type(inputs)
         largest = max((np.size(value) for value in inputs), default=0)
+        text = (
+            node.op_type == "Cast" and self.attributes(node)["to"] == self.onnx.TensorProto.STRING
+        )
+        if text and largest > _TEXTS:
+            raise ModelFileError(f"{where} makes text of {largest:,} numbers; at most {_TEXTS:,}")
         if (size := self._result(node, inputs)) > max(LARGEST, largest):
             raise ModelFileError(f"{where} would make {size:,} numbers of constants; none is read")
         onnx = self.onnx
