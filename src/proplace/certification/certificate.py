@@ -138,14 +138,19 @@ class Certificate(Document):
         return cls.of(facts)
 
     def check(
-        self, net: Network, shifts: Shifts | None = None, *, box: InputBox | None = None
+        self,
+        net: Guarantee | Network,
+        shifts: Shifts | None = None,
+        *,
+        box: InputBox | None = None,
     ) -> Verdict:
         """Check every step of the proof against the network, in exact arithmetic.
 
         Parameters
         ----------
         net
-            The network that the certificate speaks of.
+            The network that the certificate speaks of; or a guarantee, all members of which must be
+            covered, with the tolerance.
         shifts
             The box of networks that must be covered. It is needed where the certificate names a box by
             its digest: then the intervals are not in it.
@@ -158,6 +163,13 @@ class Certificate(Document):
             Its ``statement`` is what was proved: target, delta or box, input and margin, and the ends
             of the box of inputs where it speaks of one.
         """
+        if isinstance(net, Guarantee):
+            found = [self.check(one.network, one.shifts, box=box) for one in net.members]
+            verdict = next((one for one in found if not one.accepted), found[0])
+            if verdict.accepted and self.verdict != "robust":
+                reason = f"it is no promise; proved is only: {verdict.reason}"
+                return verdict._replace(accepted=False, reason=reason)
+            return _with_tolerance(self, net, verdict, box)
         kind, named = self.facts.get("format"), "shifts" in self.facts
         named = named and kind in (checker.FORMAT_BOX, checker.FORMAT_INPUTS)
         if named and shifts is None:
@@ -358,14 +370,19 @@ class FixedPrediction(Document):
         return cls(canonical(facts))
 
     def check(
-        self, net: Network, shifts: Shifts | None = None, *, spaces: Sequence[Space] | None = None
+        self,
+        net: Guarantee | Network,
+        shifts: Shifts | None = None,
+        *,
+        spaces: Sequence[Space] | None = None,
     ) -> Verdict:
         """Check every step of the proof against the network, in exact arithmetic.
 
         Parameters
         ----------
         net
-            The network that the certificate speaks of.
+            The network that the certificate speaks of; or a guarantee, a member of which must be
+            covered: one that refuses is enough.
         shifts
             The box of networks that must be covered. It is needed where the certificate names a box by
             its digest: then the intervals are not in it.
@@ -377,6 +394,9 @@ class FixedPrediction(Document):
         Verdict
             Its ``statement`` is what was proved: target, delta or box, and the spaces.
         """
+        if isinstance(net, Guarantee):
+            found = [self.check(one.network, one.shifts, spaces=spaces) for one in net.members]
+            return next((one for one in found if one.accepted), found[0])
         named = "shifts" in self.facts
         if named and shifts is None:
             raise CertificateError(
@@ -493,7 +513,8 @@ class CertificateBundle(Document):
         Parameters
         ----------
         guarantee
-            The networks that must give the input its class, or pairs of a network and its shift set.
+            The networks that must give the input its class, with the tolerance; or pairs of a network
+            and its shift set.
         box
             The ends of a box of inputs, as the networks take them, that must be covered.
 
@@ -504,7 +525,8 @@ class CertificateBundle(Document):
             guarantee. ``parts`` are the verdicts about the single certificates.
         """
         if isinstance(guarantee, Guarantee):
-            guarantee = [(member.network, member.shifts) for member in guarantee.members]
+            found = self.check([(one.network, one.shifts) for one in guarantee.members], box=box)
+            return _with_tolerance(self, guarantee, found, box)
         pairs = list(guarantee)
         if not pairs:
             raise CertificateError(
@@ -528,6 +550,20 @@ class CertificateBundle(Document):
     def __repr__(self) -> str:
         count = len(self.certificates)
         return f"CertificateBundle({count} certificate{'s' * (count > 1)})"
+
+
+def _with_tolerance(
+    proof: Certificate | CertificateBundle,
+    guarantee: Guarantee,
+    verdict: Verdict,
+    box: InputBox | None,
+) -> Verdict:
+    """Check a proof again, for the box of the tolerance around its input, unless a box was given."""
+    proved = next((one.statement for one in (*verdict.parts, verdict) if one.statement), None)
+    if not verdict.accepted or box is not None or proved is None:
+        return verdict
+    ends = guarantee.current.around(np.asarray(proved.input, dtype=np.float64))
+    return verdict if ends is None else proof.check(guarantee, box=ends)
 
 
 Proof: TypeAlias = "Certificate | CertificateBundle | FixedPrediction"
