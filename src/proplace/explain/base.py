@@ -34,10 +34,10 @@ from proplace.explain.parallel import Workers
 from proplace.explain.prove import Clock, Prover
 from proplace.explain.record import Provenance, rows_digest
 from proplace.explain.results import ANSWERED, FOUND, Explanation, Explanations, Finding, Setting
-from proplace.explain.weights import column_units
 from proplace.loaders.model import Model
 from proplace.region.typical import Typical
 from proplace.schema.asked import restricted
+from proplace.schema.features import Binary, Categorical, Ordinal
 from proplace.tables.rows import (
     are_encoded,
     check_agreement,
@@ -169,7 +169,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
             self._distinct, self._typical = (self.rows_[first], positions[first]), {}
             advance(1)
             table = not are_encoded(self.model_, X)
-            self._column_units = column_units(self.model_, rows, table=table)
+            self._column_units = _column_units(self.model_, rows, table=table)
             self.required_models_ = {}
             self.learn(rows)
             advance(1)
@@ -535,6 +535,27 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
             certificate=certificate,
             seconds=time.monotonic() - start,
         )
+
+
+def _column_units(model: Model, rows: Array, *, table: bool) -> Array:
+    """Return how much of each encoded column counts as one in a distance.
+
+    The unit of a number is its declared range. Without one, it is its range in the training rows if
+    they came as a table or the model scales the column, and one encoded unit otherwise. So a distance
+    does not depend on how the model came in.
+    """
+    schema, scale = model.schema, model.network.input_transform.scale
+    scaled = np.zeros(schema.width, dtype=np.bool_) if scale is None else scale != 1.0
+    spread = np.where(table | scaled, np.ptp(rows, axis=0), 1.0)
+    units = np.where(spread > 0.0, spread, 1.0)
+    for feature, span in zip(schema.features, schema.spans, strict=True):
+        if isinstance(feature, (Categorical, Binary)):
+            units[span] = 1.0
+        elif isinstance(feature, Ordinal):
+            units[span] = (feature.numbers[-1] - feature.numbers[0]) / feature.scale
+        elif feature.lower is not None and feature.upper is not None and not feature.drafted:
+            units[span] = (feature.upper - feature.lower) / feature.scale
+    return units
 
 
 _Workers = Workers[tuple[Explainer, Request], list[Person], list[list[Finding]] | None]

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 
 from proplace.certification import UNCOVERED_ADVICE, required_margins
-from proplace.core.distances import L1
+from proplace.core.distances import L1, mad_weights
 from proplace.core.errors import InputError, OptionError
 from proplace.core.guarantee import CURRENT_MODEL, Guarantee
 from proplace.core.options import integer, not_negative, one_of
 from proplace.core.request import DEFAULT_TIME_LIMIT
-from proplace.core.text import listing
+from proplace.core.text import listing, short
 from proplace.explain.answer import OnePerson
 from proplace.explain.base import Explainer
 from proplace.explain.prove import Clock
 from proplace.explain.required_models import check_required, members_of, read_required
-from proplace.explain.weights import column_weights
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
 from proplace.region.neighbours import RobustRows, unrestricted
+from proplace.schema.asked import check_names
 from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.search.sparse import Values
 from proplace.solvers import Solver, check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from proplace.certification import Margin
     from proplace.core.distances import Weights
@@ -185,7 +186,14 @@ class Proplace(Explainer):
         integer("k", self.k)
         one_of("region", self.region, ("hull", "box"))
         one_of("search", self.search, ("tree", "bilevel"))
-        _check_solver(self.search, self.solver)
+        one_of("solver", self.solver, get_args(Solver))
+        if self.search == "tree" and self.solver != "highs":
+            raise OptionError(
+                f"search='tree' runs on HiGHS; solver={self.solver!r} belongs to search='bilevel'",
+                name="solver",
+                value=self.solver,
+            )
+        check(self.solver)
         if isinstance(self.margin, str):
             if self.margin != "float32":
                 raise OptionError(
@@ -212,9 +220,9 @@ class Proplace(Explainer):
         self._guarantees: dict[_Misses, Guarantee] = {}
         self.guarantee_ = self._guarantee(self.tolerance_)
         units = self._column_units
-        self.distance_ = L1(column_weights(self.schema_, self.weights, rows, units))
+        self.distance_ = L1(_column_weights(self.schema_, self.weights, rows, units))
         plain = self.weights if self.weights == "mad" else None
-        self.units_ = column_weights(self.schema_, plain, rows, units)
+        self.units_ = _column_weights(self.schema_, plain, rows, units)
         self._restricted = not unrestricted(self.schema_)
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[tuple[int, _Misses], RobustRows] = {}
@@ -342,12 +350,30 @@ class Proplace(Explainer):
         return lean
 
 
-def _check_solver(search: SearchName, solver: Solver) -> None:
-    one_of("solver", solver, get_args(Solver))
-    if search == "tree" and solver != "highs":
+def _column_weights(schema: Schema, weights: Weights | None, rows: Array, units: Array) -> Array:
+    """Return the weight of every encoded column in the distance.
+
+    ``units`` are what counts as one in each column; ``"mad"`` takes the spreads of ``rows`` instead.
+    """
+    if isinstance(weights, str) and weights == "mad":
+        return mad_weights(rows)
+    if weights is None:
+        weights = {}
+    if not isinstance(weights, Mapping):
         raise OptionError(
-            f"search='tree' runs on HiGHS; solver={solver!r} belongs to search='bilevel'",
-            name="solver",
-            value=solver,
+            "weights must be numbers by feature name, such as {'income': 2}, or 'mad', not "
+            f"{short(weights)}",
+            name="weights",
+            value=weights,
         )
-    check(solver)
+    check_names(schema, "weights", weights)
+    found: Array = np.ones(schema.width)
+    for feature, span in zip(schema.features, schema.spans, strict=True):
+        found[span] = not_negative(f"the weight of {feature.name}", weights.get(feature.name, 1.0))
+    if not found.any():
+        raise OptionError(
+            "weights must not all be 0; give at least one feature more",
+            name="weights",
+            value=weights,
+        )
+    return found / (schema.width * units)
