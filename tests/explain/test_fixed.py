@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.explain.fixed import fixed
+from proplace.explain.prove import fixed_prediction
 from proplace.region.pieces import MOST_VALUES, admissible
 from proplace.schema.rules import Change
 from support.people import best_logit, random_network
@@ -215,7 +215,8 @@ def test_people_with_answers_are_never_asked(monkeypatch):
     explainer = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table)
     asked = []
     monkeypatch.setattr(
-        "proplace.explain.answer.fixed", lambda *args: asked.append(args) or fixed(*args)
+        "proplace.explain.answer.fixed_prediction",
+        lambda *args: asked.append(args) or fixed_prediction(*args),
     )
     result = explainer.explain(table)
     without = sum(not e.found and e.status != "already_valid" for e in result)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.explain.diverse import diverse
-from proplace.explain.fixed import fixed
-from proplace.explain.prove import Clock, Prover, guaranteed_ranges
+from proplace.explain.prove import Clock, Prover, fixed_prediction, guaranteed_ranges
 from proplace.explain.results import Finding
 from proplace.region.neighbours import Neighbours
 from proplace.region.pieces import box_pieces, hull_pieces
@@ -88,7 +87,9 @@ class OnePerson:
         if found[0].status not in _UNANSWERED or self.clock.over or drafted:
             return found
         guarantee, rows = self.explainer.guarantee_, self.explainer.rows_
-        proved = fixed(self.schema, guarantee, rows, self.x, self.request.target, self.clock.search)
+        proved = fixed_prediction(
+            self.schema, guarantee, rows, self.x, self.request.target, self.clock.search
+        )
         return found if proved is None else [proved]
 
     def _find(self, kept: frozenset[int]) -> Finding:
