@@ -15,7 +15,7 @@ import pytest
 import proplace as pp
 from proplace.calibrate.delta import CalibrationWarning
 from proplace.loaders.coordinates import in_coordinates_of
-from proplace.report.claims import Moves
+from proplace.report.page import Moves
 from support.lenders import setting_of
 
 torch = pytest.importorskip("torch")

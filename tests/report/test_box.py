@@ -11,9 +11,15 @@ import pytest
 import proplace as pp
 from proplace.core.transforms import Fold
 from proplace.explain.words import Terms, proved, within
-from proplace.report import claims
-from proplace.report.pictures import _lasts, margins_view, region_view
-from proplace.report.plots import FACTORS, draw_margins, margin_curves
+from proplace.report import page
+from proplace.report.plots import (
+    FACTORS,
+    _lasts,
+    draw_margins,
+    margin_curves,
+    margins_view,
+    region_view,
+)
 from proplace.report.style import new_figure
 from support.lenders import DELTA, LOAN, SCHEMA, with_current
 
@@ -114,7 +120,7 @@ def facts(found):
 def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
     terms, plain = Terms.of(result, LOAN), [None] * len(result)
     said = "Of 59 retrainings, 59 honour each promise."
-    found = claims.promises(result, terms, plain, (), said)
+    found = page.promises(result, terms, plain, (), said)
     names = [fact.name for fact in found]
     assert names[:2] == ["Promised", "About the next retraining, from past ones, and not proved"]
     promised, statement, *_ = (fact.value for fact in found)
@@ -124,7 +130,7 @@ def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
     assert "of the same architecture" not in promised
     assert "The current model lies outside of this set; it accepts each of these" in promised
     assert "lies outside of this set, if only with one weight or bias" in found[-1].value
-    without = claims.promises(result, terms, plain, (), "  ")
+    without = page.promises(result, terms, plain, (), "  ")
     assert [fact.name for fact in without] == ["Promised", "Original model", "Not promised"]
 
 
@@ -133,18 +139,18 @@ def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):
     layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
     strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
     mixed = pp.Explanations([result[0], about(result[1], box, network=strict)])
-    promised = claims.promises(mixed, Terms.of(mixed, LOAN), [None, None], ())[0].value
+    promised = page.promises(mixed, Terms.of(mixed, LOAN), [None, None], ())[0].value
     assert "it accepts 1 of the 2 answers that are called proved" in promised
 
 
 def test_figures_and_the_record_name_the_set(result, box):
-    figures = facts(claims.figures(result, [None, None], Terms.of(result, LOAN), ()))
+    figures = facts(page.figures(result, [None, None], Terms.of(result, LOAN), ()))
     assert figures["answers proved for every model of the set"] == "2 of 2"
     assert figures["weights and biases that have room to change"] == "153 of 153"
-    assert facts(claims.line(result))["set of networks"] == (
+    assert facts(page.line(result))["set of networks"] == (
         f"learned from 59 retrainings (SHA-256 {box.digest[:12]}…)"
     )
-    record = facts(claims.record(result))
+    record = facts(page.record(result))
     assert record["Set of networks (shifts), SHA-256"] == box.digest
     assert record["Where the set comes from"] == ABOUT
     assert record["Weights and biases that have room to change in it"] == "153 of 153"
@@ -159,22 +165,22 @@ def test_frozen_parameters_are_not_counted_as_moving(lender, result, box):
     high[0] = pairs[0]
     some = pp.Shifts(box.low, box.high.with_layers(high))
     frozen = pp.Explanations([about(e, some) for e in result])
-    figures = facts(claims.figures(frozen, [None, None], Terms.of(frozen, LOAN), ()))
+    figures = facts(page.figures(frozen, [None, None], Terms.of(frozen, LOAN), ()))
     left = 153 - first.W.size - first.b.size
     assert figures["weights and biases that have room to change"] == f"{left} of 153"
 
 
 def test_retrained_networks_lie_in_the_set_or_not(result, lender, history):
     setting = result[0].setting
-    assert claims.Moves.of(setting, history).words.endswith("all lie in the set")
+    assert page.Moves.of(setting, history).words.endswith("all lie in the set")
     far = moved(lender.net, 0.5, 9)
-    assert claims.Moves.of(setting, [*history, far]).words.endswith("5 of 6 lie in the set")
-    assert claims.Moves.of(setting, [lender.net]).words.endswith("it does not lie in the set")
+    assert page.Moves.of(setting, [*history, far]).words.endswith("5 of 6 lie in the set")
+    assert page.Moves.of(setting, [lender.net]).words.endswith("it does not lie in the set")
 
 
 def test_words_are_those_of_a_set(result, lender):
     def words(found):
-        return facts(claims.glossary(found, Terms.of(found, LOAN), compares=True))
+        return facts(page.glossary(found, Terms.of(found, LOAN), compares=True))
 
     ours, plain = words(result), words(lender.result)
     assert "delta" not in ours

@@ -31,7 +31,7 @@ from proplace.explain.words import (
     promise,
     proved,
 )
-from proplace.report.claims import Fact
+from proplace.report.page import Fact
 from proplace.report.proofs import MODEL, command
 from proplace.report.style import generator, label_of, templates
 

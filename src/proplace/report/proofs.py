@@ -13,7 +13,6 @@ from proplace.batch.folder import NETWORK, files_of, names_of
 from proplace.core.errors import LedgerError
 from proplace.explain.record import proof_name
 from proplace.explain.words import in_delta
-from proplace.report import claims
 
 if TYPE_CHECKING:
     from proplace.explain.results import Explanation, Explanations, Setting
@@ -57,7 +56,7 @@ def new_proofs(
 
     The page that checks them in a browser goes there, too.
     """
-    setting, found = claims.setting_of(result), {}
+    setting, found = setting_of(result), {}
     files = {} if setting is None else files_of(setting.guarantee)
     files = {MODEL if name == NETWORK else name: thing for name, thing in files.items()}
     if folder is not None:
@@ -162,3 +161,8 @@ def save_proof(promise: Promise, folder: Path) -> str:
     part.rename(folder)
     setting = promise.explanation.setting
     return command(str(folder / _CERTIFICATE), str(folder / MODEL), setting, folder)
+
+
+def setting_of(result: Explanations) -> Setting | None:
+    """The network, Delta and features that answers are about."""
+    return next((e.setting for e in result if e.setting is not None), None)

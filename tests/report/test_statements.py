@@ -13,11 +13,9 @@ import pytest
 import proplace as pp
 from oracles import forward, margin_of
 from proplace.explain.words import Terms
-from proplace.report import claims
-from proplace.report.claims import Moves
 from proplace.report.geometry import worst_margins
-from proplace.report.pictures import _lasts
-from proplace.report.plots import FACTORS, margin_curves
+from proplace.report.page import Moves, figures, glossary, lead, promises
+from proplace.report.plots import FACTORS, _lasts, margin_curves
 from support.lenders import DELTA, LOAN, SCHEMA, with_current
 from support.pages import Page
 
@@ -67,26 +65,26 @@ def test_without_retrained_networks_nothing_is_said_of_any(some, tmp_path):
 
 def test_the_head_says_what_was_proved(some, lender):
     count = len(some)
-    said = claims.lead(some, LOAN)
+    said = lead(some, LOAN)
     assert said.endswith(
         f"For each of the {count} answers it is proved: every model {WITHIN} decides “approved”."
     )
-    one = claims.lead(some[:1], LOAN)
+    one = lead(some[:1], LOAN)
     assert f"1 applicant. For the answer it is proved: every model {WITHIN}" in one
     layers = [(DELTA, DELTA), (DELTA, 0.0), (0.0, 0.0)]
     frozen = pp.Proplace(lender.net, layers, schema=SCHEMA).fit(lender.frame)
     people = lender.frame.loc[[some[0].index]]
-    assert "by at most what is set for their layer" in claims.lead(frozen.explain(people), LOAN)
+    assert "by at most what is set for their layer" in lead(frozen.explain(people), LOAN)
 
 
 def test_answers_that_are_not_proved_are_not_counted_as_such(some):
     weak = replace(some[0], status="valid", certificate=None)
     mixed = pp.Explanations([weak, some[1], some[1]])
-    said = claims.lead(mixed, LOAN)
+    said = lead(mixed, LOAN)
     assert "For 2 of 3 answers it is proved: every model" in said
     assert said.endswith("Of the others this is known for the current model alone.")
-    figures = claims.figures(mixed, [None] * 3, Terms.of(mixed, LOAN), [])
-    values = {fact.name: fact.value for fact in figures}
+    shown = figures(mixed, [None] * 3, Terms.of(mixed, LOAN), [])
+    values = {fact.name: fact.value for fact in shown}
     assert values["answers proved for every model within delta"] == "2 of 3"
     assert Terms.of(mixed, LOAN).answers == "answers"  # not "robust answers"
     assert Terms.of(some, LOAN).answers == "robust answers"
@@ -98,7 +96,7 @@ def test_answers_that_are_not_proved_are_not_counted_as_such(some):
 def test_without_a_delta_nothing_is_promised_beyond_the_model(lender, method, tmp_path):
     people = lender.frame.loc[[lender.result[0].index]]
     result = method(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
-    assert "not proved that they last" in claims.lead(result, LOAN)
+    assert "not proved that they last" in lead(result, LOAN)
     text = text_of(result.report(tmp_path / "a.html", LOAN))
     assert "Promised. The current model says approved to each answer; nothing beyond" in text
     assert "it is proved" not in text
@@ -108,8 +106,8 @@ def test_without_a_delta_nothing_is_promised_beyond_the_model(lender, method, tm
 
 def test_nobody_with_an_answer(lender):
     none = lender.explainer.explain(lender.frame.iloc[:2].assign(debt=np.nan))
-    assert claims.lead(none, LOAN).endswith("2 applicants. There is no answer for any of them.")
-    said = claims.promises(none, Terms.of(none, LOAN), [None, None], lender.retrained)
+    assert lead(none, LOAN).endswith("2 applicants. There is no answer for any of them.")
+    said = promises(none, Terms.of(none, LOAN), [None, None], lender.retrained)
     assert [fact.name for fact in said] == ["Promised", "Not promised"]
 
 
@@ -239,9 +237,7 @@ def test_captions_never_say_more_than_the_curves_show(lender):
 
 def test_words_that_are_not_used_are_not_explained(lender, some):
     def words(result, *, compares):
-        return {
-            fact.name for fact in claims.glossary(result, Terms.of(result, LOAN), compares=compares)
-        }
+        return {fact.name for fact in glossary(result, Terms.of(result, LOAN), compares=compares)}
 
     everything = words(some, compares=True)
     assert {"delta", "margin", "certificate", "region", "robust neighbour"} <= everything
@@ -255,7 +251,7 @@ def test_words_that_are_not_used_are_not_explained(lender, some):
     assert words(plain, compares=True) == everything - missing
     box = pp.Proplace(lender.net, DELTA, schema=SCHEMA, region="box").fit(lender.frame)
     assert "region" not in words(box.explain(people), compares=True)
-    for fact in claims.glossary(some, Terms.of(some, LOAN), compares=True):
+    for fact in glossary(some, Terms.of(some, LOAN), compares=True):
         assert len(fact.value) < 200
         assert "{" not in fact.value
 
