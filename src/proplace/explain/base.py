@@ -31,7 +31,7 @@ from proplace.core.options import processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, Request
 from proplace.explain.parallel import Workers
-from proplace.explain.prove import Clock, Prover
+from proplace.explain.prove import Clock
 from proplace.explain.record import Provenance, rows_digest
 from proplace.explain.results import ANSWERED, FOUND, Explanation, Explanations, Finding, Setting
 from proplace.loaders.model import Model
@@ -380,11 +380,6 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         ]
 
     @property
-    def prover(self) -> Prover:
-        """Proves points for the people of this explainer."""
-        return Prover(self.schema_, self.guarantee_)
-
-    @property
     def net_(self) -> Network:
         """The network of the current model."""
         return self.model_.network
@@ -439,7 +434,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         asked = self.prepare_once(request)
         setting, made = asked.setting, asked.provenance(request)
         shared = (asked._for_workers(target), request)
-        with Workers(_explain_block, shared, lost=_lost_block, n_jobs=self.n_jobs) as workers:
+        with Workers(_explain_block, shared, lost=lambda _: None, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
                 packaged = functools.partial(
                     package,
@@ -596,10 +591,6 @@ def _guarded(search: Callable[[Array], list[list[Finding]]], X: Array) -> list[l
         status: Status = "solver_error" if isinstance(error, SolverError) else "bad_input"
         reason = f"this row could not be explained ({type(error).__name__}: {error})"
         return [[Finding(status, reason, encoded_original=X[0])]]
-
-
-def _lost_block(_: list[Person]) -> None:
-    """The workers died at this block, again and again."""
 
 
 def _lost(person: Person) -> list[Finding]:

@@ -80,7 +80,9 @@ class Workers(Generic[Shared, Item, Result]):
 
     def map(self, items: Sequence[Item]) -> Iterator[Result]:
         """Yield the result of each item; items lost with a worker are run again."""
-        if _on_the_spot(self._n_jobs):
+        # A Dask cluster of one worker is still elsewhere.
+        dask = type(get_active_backend()[0]).__name__ == "DaskDistributedBackend"
+        if not dask and int(joblib.effective_n_jobs(self._n_jobs)) == 1:
             for item in items:
                 yield self._function(self._shared, item)
             return
@@ -156,13 +158,6 @@ class _Crew:
                 n_jobs=n_jobs, return_as="generator" if self.streams else "list", **following
             )
         )
-
-
-def _on_the_spot(n_jobs: int | None) -> bool:
-    """Whether the calls run in this process; a Dask cluster of one worker is still elsewhere."""
-    backend, _ = get_active_backend()
-    dask = type(backend).__name__ == "DaskDistributedBackend"
-    return not dask and int(joblib.effective_n_jobs(n_jobs)) == 1
 
 
 def _file(content: bytes, stack: ExitStack) -> Path:

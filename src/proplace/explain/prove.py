@@ -207,7 +207,9 @@ def guaranteed_ranges(
         Largest miss of each feature, in original units: how much less, and how much more.
     """
     schema, box = prover.schema, prover.guarantee.current.around(point) or (point, point)
-    values = _numbers(schema, point, person)
+    frame = schema.decode(point[None], people=person.x[None])
+    features = schema.by_name.items()
+    values = {n: float(frame[n].iloc[0]) for n, f in features if isinstance(f, Continuous)}
     missed = {
         n: (_sum(values[n], -less), _sum(values[n], more)) for n, (less, more) in tolerance.items()
     }
@@ -273,13 +275,6 @@ def _extensions(
             found.append(_Extension(name, j, interval, min(point[j], code), max(point[j], code)))
     found = [each for each in found if not _breaks_rule(each, found, point, person)]
     return sorted(found, key=lambda each: (each.high - each.low, each.column))
-
-
-def _numbers(schema: Schema, point: Array, person: Person) -> dict[str, float]:
-    """Return the numbers of a counterfactual in original units."""
-    frame = schema.decode(point[None], people=person.x[None])
-    features = schema.by_name.items()
-    return {n: float(frame[n].iloc[0]) for n, f in features if isinstance(f, Continuous)}
 
 
 def _end(

@@ -32,7 +32,7 @@ from proplace.core.errors import OptionError
 from proplace.schema.person import TOLERANCE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
@@ -135,7 +135,16 @@ def box_pieces(
     schema: Schema, person: Person, data_low: Array, data_high: Array
 ) -> Iterator[ConvexPiece]:
     """One box per categorical profile that the rules allow: the ranges of the features."""
-    for row in _profiles(schema, person):
+    options = _profile_options(schema, person)
+    total = math.prod(len(choices) for choices in options)
+    if total > _MOST_BOXES:
+        raise OptionError(
+            f"region='box' would try {total} combinations of categories (at most {_MOST_BOXES}); "
+            "make features immutable, or use region='hull'",
+            name="region",
+            value="box",
+        )
+    for row in _profiles(person, options):
         if person.profile_allowed(row):
             piece = _piece(schema, person, row, None)
             lower = np.where(np.isfinite(piece.lower), piece.lower, np.minimum(data_low, person.x))
@@ -155,7 +164,7 @@ Options = list[list[tuple["npt.NDArray[np.int64]", "Array"]]]
 """For each feature with categories, its columns with each of the values that they may take."""
 
 
-def profile_options(schema: Schema, person: Person) -> Options:
+def _profile_options(schema: Schema, person: Person) -> Options:
     """Values that the columns of each categorical and binary feature may take, within the bounds.
 
     Each is a pair of the feature's columns and their values.
@@ -179,7 +188,7 @@ def profile_options(schema: Schema, person: Person) -> Options:
     ]
 
 
-def profiles(person: Person, options: Options) -> Iterator[Array]:
+def _profiles(person: Person, options: Options) -> Iterator[Array]:
     """All combinations of some values of categories, as rows that are the person's elsewhere."""
     for choice in itertools.product(*options):
         row = person.x.copy()
@@ -188,43 +197,20 @@ def profiles(person: Person, options: Options) -> Iterator[Array]:
         yield row
 
 
-def _profiles(schema: Schema, person: Person) -> Iterator[Array]:
-    """All combinations of categories, unless they are too many."""
-    options = profile_options(schema, person)
-    total = math.prod(len(choices) for choices in options)
-    if total > _MOST_BOXES:
-        raise OptionError(
-            f"region='box' would try {total} combinations of categories (at most {_MOST_BOXES}); "
-            "make features immutable, or use region='hull'",
-            name="region",
-            value="box",
-        )
-    return profiles(person, options)
-
-
-def admissible(schema: Schema, x: Array, kept: Collection[int] = ()) -> list[Space] | None:
+def admissible(schema: Schema, x: Array) -> list[Space] | None:
     """Spaces that hold every input that a person may become; None where a feature has no range.
 
-    ``kept`` are numbers of features that stay as they are. The list is empty where nothing is allowed.
+    The list is empty where nothing is allowed.
     """
-    columns = [j for j, column in enumerate(schema.columns) if column.feature in kept]
-    found = list(_spaces(schema.widened(x), schema.person(x), columns))
+    found = list(_spaces(schema.widened(x), schema.person(x)))
     finite = all(np.isfinite(each.low).all() and np.isfinite(each.high).all() for each in found)
     return found if finite else None
 
 
-def _spaces(schema: Schema, person: Person, kept: list[int]) -> Iterator[Space]:
+def _spaces(schema: Schema, person: Person) -> Iterator[Space]:
     """The spaces of a person."""
     low, high = (end.copy() for end in person.reach)
-    low[kept] = high[kept] = person.x[kept]
-    options = [
-        [
-            (j, values)
-            for j, values in choices
-            if not np.isin(j, kept).any() or np.array_equal(values, person.x[j])
-        ]
-        for choices in profile_options(schema, person)
-    ]
+    options = _profile_options(schema, person)
     if not schema.rules or math.prod(map(len, options)) > MOST_PROFILES:
         if all(options):
             choices = [
@@ -233,7 +219,7 @@ def _spaces(schema: Schema, person: Person, kept: list[int]) -> Iterator[Space]:
             ]
             yield from _on_grids(schema, person, low, high, choices)
         return
-    for row in profiles(person, options):
+    for row in _profiles(person, options):
         if not person.profile_allowed(row):
             continue
         profile = schema.profile_columns
