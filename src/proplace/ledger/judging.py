@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from proplace.certification import prove, required_margins
+from proplace.certification import lower_margins, prove, required_margins
 from proplace.core.errors import ProplaceError
 from proplace.core.guarantee import Guarantee
 from proplace.core.shifts import Shifts
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from proplace.certification import GuaranteeResult
     from proplace.core.guarantee import Member
     from proplace.core.network import Array
     from proplace.ledger.comparing import Comparison
@@ -217,12 +218,22 @@ def _judge_boxes(
     """Judge the boxes around points that are accepted."""
     member = replace(_alone(model), margin=NO_TIE)  # inside a box, a tie may be decided either way
     points, low, high = (part[rows] for part in (group.points, group.low, group.high))
-    kept = prove(Guarantee((member,)), points, target, (low, high), certificates=False)
-    good, lower, refused = kept.robust, kept.lower, np.zeros(len(rows), dtype=bool)
-    if not good.all():
-        some, plain = np.flatnonzero(~good), replace(member, margin=0.0, deployment=None)
+    # One pass decides most boxes, in a tenth of the time of a proof.
+    lower = lower_margins(member.network, member.shifts, target, low, high)
+    good = lower >= required_margins(member, points, (low, high))
+    refused = np.zeros(len(rows), dtype=bool)
+
+    def proved(some: npt.NDArray[np.intp], what: Member) -> GuaranteeResult:
         box = low[some], high[some]
-        asked = prove(Guarantee((plain,)), points[some], target, box, certificates=False)
+        return prove(Guarantee((what,)), points[some], target, box, certificates=False)
+
+    if not good.all():
+        some = np.flatnonzero(~good)
+        kept = proved(some, member)
+        good[some], lower[some] = kept.robust, np.maximum(lower[some], kept.lower)
+        some = some[~kept.robust]
+    if not good.all():
+        asked = proved(some, replace(member, margin=0.0, deployment=None))
         ((_, result),) = asked.tested
         refused[some] = ~asked.robust & ~asked.undecided
         lower[some] = np.where(asked.robust, result.lower, result.upper)
