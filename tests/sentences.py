@@ -35,8 +35,8 @@ _VALID = re.compile(r"The loan would be (?P<outcome>.+?) without any change\. (?
 _FIXED = re.compile(r"The loan would not be (?P<outcome>.+?) after any change within the declared ")
 _PROVED = re.compile(
     r"This is proved for (?P<values>all such values|all these values together)?"
-    r"(?P<within> within the declared ranges?)?(?: and for )?every model whose weights and biases each "
-    r"differ from the current model by at most (?P<radius>[\d.e-]+?)\.(?: |$)"
+    r"(?P<within> within the declared ranges? \(.+?\))?(?: and for )?every model whose weights and "
+    r"biases each differ from the current model by at most (?P<radius>[\d.e-]+?)\.(?: |$)"
 )
 
 

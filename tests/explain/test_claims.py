@@ -165,8 +165,8 @@ def test_a_sentence_with_proved_words_reads_aloud():
     assert explanation().describe(LOAN).sentence == (
         "The loan would have been approved with income of at least 52,000 dollars (today: 48,000) and "
         "debt of 31% of income, give or take 2 percentage points (today: 38%). This is proved for all "
-        "these values together within the declared ranges and for every model whose weights and "
-        "biases each differ from the current model by at most 0.02."
+        "these values together within the declared range (0 to 200,000 dollars) and for every model "
+        "whose weights and biases each differ from the current model by at most 0.02."
     )
     closed = replace(explanation(), guaranteed_ranges={"debt": (29, 33)}).describe(LOAN)
     assert "This is proved for all these values together and for every model" in closed.sentence

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -70,7 +71,10 @@ def found_sentences(wanted, count=3):
 PLANTED = {
     "a larger delta": ("value", lambda s: s.replace("by at most 0.0", "by at most 0.1")),
     "a range without its end": ("from to", lambda s: s.replace("from ", "at least ", 1)),
-    "an end that is not named": ("at least", lambda s: s.replace(" within the declared range", "")),
+    "an end that is not named": (
+        "at least",
+        lambda s: re.sub(r" within the declared ranges? \(.+?\) and", " and", s),
+    ),
     "the wrong direction": ("at least", lambda s: s.replace("at least", "at most", 1)),
     "the other direction": ("at most", lambda s: s.replace("at most", "at least", 1)),
     "another name": ("name", lambda s: s.replace("“cook”", "“x”").replace("“clerk”", "“cook”")),

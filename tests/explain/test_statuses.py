@@ -70,7 +70,7 @@ def test_infeasible_rules_names_the_rule():
     frozen = Schema([replace(c, immutable=True, label=c.name.upper()) for c in columns])
     answer = pp.Proplace(net, 0.05, k=3, schema=frozen).fit(train).explain([[0.2, 0.1]])[0]
     assert answer.status == "fixed_prediction"
-    assert "and nothing may change" in answer.reason
+    assert "for whom nothing may change" in answer.reason
 
 
 def test_bad_input_never_loses_other_rows():

@@ -108,3 +108,18 @@ def test_pages_on_few_changes_speak_of_no_mixture(tmp_path):
     for text in ("robust neighbour", "mixtures", "real people", "A person of the training data"):
         assert text not in page
     assert "plausible" not in page
+
+
+def test_description_names_the_point_whose_plausibility_was_measured():
+    """A range is proved, but only the counterfactual in it was compared with accepted people."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"income": rng.integers(10, 90, 300), "age": rng.integers(20, 70, 300)})
+    net = pp.Network([([[10.0, 0.0]], [-5.0])])
+    ranges = [pp.Continuous("income", 0, 100, step=1), pp.Continuous("age", 18, 90, step=1)]
+    explainer = pp.Proplace(net, 0.001, schema=pp.Schema(ranges), k=5).fit(table)
+    person = table[table["income"] < 40][:1]
+    (e,) = explainer.explain(person, prefer="sparse", tolerance={"age": (0, 1)})
+    text, age = str(e.describe()), int(person["age"].iloc[0])
+    assert f"With income {e.counterfactual['income']:.0f}, the person would be" in text
+    assert f"The same is proved with age {age} to {age + 1}." in text
+    assert "within the declared range (0 to 100)" in text

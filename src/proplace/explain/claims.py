@@ -97,6 +97,16 @@ class Claim:
         return self.low is None and self.goal.count("…") > 0 and is_amount(self.feature, self.after)
 
     @property
+    def value(self) -> str:
+        """The value in the counterfactual with all its digits."""
+        return visible(format_value(self.feature, self.after))
+
+    @property
+    def declared(self) -> str:
+        """The range of a number, both ends: "0 to 90,000 dollars"."""
+        return visible(format_range(self._number, *_range_of(self._number)))
+
+    @property
     def phrase(self) -> str:
         """The change as a part of a sentence: "debt of at most 37% (today: 60%)"."""
         (goal, old), title = self.pair(), display_title(self.feature, self.title)

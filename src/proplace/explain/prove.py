@@ -401,7 +401,7 @@ def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
     high = np.max([space.high for space in spaces], axis=0)
     free = {schema.columns[j].feature for j in np.flatnonzero(low < high).tolist()}
     if not free:
-        return "it, and nothing may change"
+        return "this person, for whom nothing may change"
     features = list(enumerate(schema.features))
     moves = [_with_range(schema, spaces, feature) for n, feature in features if n in free]
     stays = [display_title(feature) for n, feature in features if n not in free]

@@ -292,9 +292,9 @@ class Explanation(Finding):
         >>> result = Proplace(net, 0.02, schema=schema, k=3).fit(people).explain(people[:1])
         >>> print(result[0].describe(Wording("the loan", ["refused", "approved"])))
         The loan would have been approved with debt of at most 37% of income (today: 60%). This is
-        proved for all such values within the declared range and for every model whose weights and
-        biases each differ from the current model by at most 0.02. A nearer counterfactual may exist,
-        but in the searched region none is more than 3% nearer.
+        proved for all such values within the declared range (0% to 100% of income) and for every model
+        whose weights and biases each differ from the current model by at most 0.02. A nearer
+        counterfactual may exist, but in the searched region none is more than 3% nearer.
         """
         from proplace.explain.words import Wording, describe
 

@@ -13,13 +13,14 @@ import pandas as pd
 from proplace.core.errors import OptionError
 from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import clipped, did_you_mean, enumerated, listing, visible
-from proplace.explain.claims import Claim, format_value, is_certified, own_value
+from proplace.explain.claims import Claim, format_room, format_value, is_certified, own_value
 from proplace.schema.amounts import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.explain.results import Explanation, Setting
+    from proplace.schema import Schema
     from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
 
@@ -54,8 +55,9 @@ _NOT_NEAREST = (
     "nearer."
 )
 _FEWER = " Fewer changes may be possible."
-_TYPICAL = " These values are typical of accepted people (plausibility {share})."
-_UNUSUAL = " These values are unusual among accepted people (plausibility {share})."
+_TYPICAL = " {these} typical of accepted people (plausibility {share})."
+_UNUSUAL = " {these} unusual among accepted people (plausibility {share})."
+_ALSO_RANGES = " The same is proved with {ranges}."
 
 
 @dataclass(frozen=True)
@@ -332,6 +334,7 @@ def promise(e: Explanation) -> str:
         text += _ALSO_NOW if accepted_now(e) else _NOT_NOW
     others = other_sets(e.setting)
     text += f" The same is proved for {others}." if others else ""
+    text += _unchanged(e, e.setting.schema)
     return text + (_CUT if any(each.is_cut for each in e.claims) else "")
 
 
@@ -341,8 +344,29 @@ def _values(e: Explanation) -> str:
     if not ranged:
         return ""
     what = "all such values" if len(e.claims) == 1 else "all these values together"
-    within = " within the declared range" * any(claim.to_end for claim in ranged)
-    return f"{what}{within}{'s' * (bool(within) and len(ranged) > 1)} and for "
+    ends = [claim for claim in ranged if claim.to_end]
+    if not ends:
+        return f"{what} and for "
+    if len(ends) == 1:
+        return f"{what} within the declared range ({ends[0].declared}) and for "
+    names = "; ".join(f"{claim.title} {claim.declared}" for claim in ends)
+    return f"{what} within the declared ranges ({names}) and for "
+
+
+def _unchanged(e: Explanation, schema: Schema) -> str:
+    """Return the guaranteed ranges of unchanged numbers, which have a tolerance."""
+    changed = {claim.name for claim in e.claims}
+    rooms = {
+        name: format_room(schema.by_name[name], e.original[name], ends)
+        for name, ends in e.guaranteed_ranges.items()
+        if name not in changed and e.original is not None
+    }
+    ranges = [
+        f"{_title(schema.by_name[name], name)} {room}" for name, room in rooms.items() if room
+    ]
+    if len(ranges) > _MANY:
+        ranges = [f"each of {len(ranges)} unchanged numbers within its tolerance"]
+    return _ALSO_RANGES.format(ranges=enumerated(ranges)) if ranges else ""
 
 
 def how_near(e: Explanation) -> str:
@@ -369,4 +393,13 @@ def how_usual(e: Explanation) -> str:
     if not e.found or math.isnan(e.plausibility):
         return ""
     share = f"{math.floor(100.0 * e.plausibility + 1e-9)}%"
-    return (_TYPICAL if e.typical else _UNUSUAL).format(share=share)
+    return (_TYPICAL if e.typical else _UNUSUAL).format(these=_measured(e), share=share)
+
+
+def _measured(e: Explanation) -> str:
+    """Name the values whose plausibility was measured: those of the counterfactual, not of ranges."""
+    ranged = [claim for claim in e.claims if claim.low is not None]
+    if not ranged:
+        return "These values are"
+    values = enumerated(f"{claim.title} {claim.value}" for claim in ranged)
+    return f"With {values}, the person would be"
