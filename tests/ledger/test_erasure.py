@@ -86,7 +86,7 @@ def test_what_is_left_of_a_promise(place, unlike):
         assert (promise.point, promise.certificate, promise.answer) == (None, None, None)
         assert promise.explanation is None
         assert promise.sentence == ""
-        assert promise.terms.target == 1
+        assert promise.terms.request.target == 1
         assert ledger.promises(person=PEOPLE[1]).empty
         assert sum(len(group.ids) for group in ledger.open_promises()) == 2
         head = ledger.head

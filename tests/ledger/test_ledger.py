@@ -63,7 +63,7 @@ def test_a_promise_is_kept_as_it_was_made(ledger, result):
         assert promise.certificate.to_json() == e.certificate.to_json()
         (terms,) = promise.terms.guarantee.members
         assert promise.certificate.check(terms.network, terms.shifts).accepted
-        assert terms.network.predict(promise.point[None]) == [promise.terms.target]
+        assert terms.network.predict(promise.point[None]) == [promise.terms.request.target]
     assert ledger.verify().valid
     assert ledger.verify().promises == 3
 

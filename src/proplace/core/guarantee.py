@@ -141,14 +141,6 @@ class Member:
             return "take a smaller box (shifts.scaled(0.5))"
         return "lower delta"
 
-    @property
-    def test_cost(self) -> tuple[bool, int]:
-        """Sort key: the members with the cheapest robustness test come first.
-
-        A single network takes one pass. For others the hidden neurons count.
-        """
-        return not self.shifts.is_single_network, sum(self.network.widths)
-
     @cached_property
     def contains_network(self) -> bool:
         """True if the network lies in the shift set."""
@@ -210,8 +202,15 @@ class Guarantee:
         return Guarantee(tuple(members))
 
     def cheapest_first(self) -> Guarantee:
-        """Return the same guarantee, the members with the cheapest robustness test first."""
-        return Guarantee(tuple(sorted(self.members, key=lambda member: member.test_cost)))
+        """Return the same guarantee, the members with the cheapest robustness test first.
+
+        A single network takes one pass. For others the hidden neurons count.
+        """
+
+        def cost(member: Member) -> tuple[bool, int]:
+            return not member.shifts.is_single_network, sum(member.network.widths)
+
+        return Guarantee(tuple(sorted(self.members, key=cost)))
 
     def to_dict(
         self, network: Callable[[Network], str], shifts: Callable[[Shifts], str] | None = None

@@ -94,7 +94,7 @@ class Comparison:
             why = str(error)
         try:
             model = with_classes_of(base, model)
-            target = terms.target_in(model)
+            target = model.target(terms.label)
         except TargetError as error:
             labelled = f"the new model has the classes {listing(model.classes)}, none of which is "
             own = f"{labelled}{terms.label!r}, which was promised"

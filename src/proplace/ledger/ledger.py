@@ -392,7 +392,7 @@ class Ledger:
                 parts.append((point, np.minimum(low, point), np.maximum(high, point)))
                 names += [str(number) for number in group.ids]
                 named = with_classes_of(base, whole)
-                targets += [group.terms.target_in(named)] * len(group.ids)
+                targets += [named.target(group.terms.label)] * len(group.ids)
                 people += group.people
         if not parts:
             empty = np.empty((0, whole.network.inputs))

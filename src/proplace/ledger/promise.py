@@ -118,7 +118,7 @@ class Promise:
             facts["status"],
             facts["reason"],
             index=facts["index"],
-            target=terms.target,
+            target=terms.request.target,
             original=original,
             counterfactual=self.answer,
             rank=facts["rank"],

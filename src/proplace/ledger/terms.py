@@ -110,18 +110,9 @@ class Terms:
     request: Request
 
     @property
-    def target(self) -> int:
-        """Number of the promised class."""
-        return self.request.target
-
-    @property
     def label(self) -> Label:
         """Label of the promised class."""
-        return self.model.classes[self.target]
-
-    def target_in(self, model: Model) -> int:
-        """Number of the promised class in a model, by its label."""
-        return model.target(self.label)
+        return self.model.classes[self.request.target]
 
 
 def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:
