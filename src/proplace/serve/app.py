@@ -171,6 +171,8 @@ class Guard:
         if scheme.lower() == "bearer" and self._access.takes_token(token.strip()):
             return None
         if request.method not in ("GET", "HEAD") and not _same_origin(request):
+            if path.startswith("/api/"):
+                return _stranger(request)
             return _response(request, 403, "Forms are taken from the workbench's own pages only.")
         known = _same(_cookie(headers.get("cookie", "")), self._access.session)
         return None if known or path in pages.OPEN else _stranger(request)
