@@ -112,7 +112,7 @@ def workbench():
 PREPARED = {
     "cli.md": lender,
     "experiment.md": retrained,
-    "ledger.md": lender,
+    "promises.md": lender,
     "shifts.md": last_ten,
     "workbench.md": workbench,
 }
