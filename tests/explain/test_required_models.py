@@ -26,11 +26,12 @@ from proplace.core.errors import (
     InputError,
     MissingExtraError,
     ModelFileError,
-    ModelMismatchError,
+    ModelNotSupportedError,
     OptionError,
     OutputError,
 )
 from proplace.explain import answer as answer_module
+from proplace.explain.prove import Prover
 from proplace.explain.record import Provenance
 from proplace.search import SearchResult
 from support.errors import raises
@@ -247,7 +248,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
     assert int(np.argmax(robust[0])) < first
     other_way = pp.Proplace(two, 0.01, required_models=[(one, 0.01)], k=5).fit(X)
     for each in (explainer, other_way):
-        proved = each.prover.nearest(order, person, 1, np.inf)
+        proved = Prover(each.schema_, each.guarantee_).nearest(order, person, 1, np.inf)
         np.testing.assert_array_equal(proved.point, order[first])
 
 
@@ -255,7 +256,7 @@ def test_another_model_that_is_not_what_was_read_is_refused(monkeypatch):
     table, pipes = lender()
     plain = pipes[2].predict
     monkeypatch.setattr(pipes[2], "predict", lambda X: np.where(plain(X) == "yes", "no", "yes"))
-    with raises(ModelMismatchError, match="network 2"):
+    with raises(ModelNotSupportedError, match="network 2"):
         pp.Proplace(pipes[0], 0.01, required_models=[pipes[2]]).fit(table)
 
 

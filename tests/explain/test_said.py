@@ -119,7 +119,7 @@ def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delt
     result = explainer.explain(refused)
     assert all(said in e.describe().sentence for e in result)
     assert all(FOLDED not in e.describe().sentence for e in result)
-    assert result.provenance.delta == (delta if delta == 0.001 else tuple(delta))
+    assert result.provenance.delta == (delta if delta == 0.001 else [list(pair) for pair in delta])
     cells = result.to_frame()["delta"]
     assert (cells == (0.001 if delta == 0.001 else "[[0.001, 0.002], [0.001, 0.001]]")).all()
     page = result.report(tmp_path / "page.html").read_text()
