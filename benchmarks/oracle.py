@@ -314,14 +314,13 @@ def random_case(rng: np.random.Generator) -> Case:
     levels = int(rng.choice([0, 0, 3]))
     signed = rng.random() < 0.5
     count = 60
-    parts = [rng.uniform(-1.0 if signed else 0.0, 1.0, (count, numbers))]
+    low, high = (-0.5, 0.5) if signed else (0.0, 1.0)  # of length 1, the unit of a distance
+    parts = [rng.uniform(low, high, (count, numbers))]
     parts += [rng.integers(0, 2, (count, flags)).astype(float)]
     if levels:
         parts.append(np.eye(levels)[rng.integers(0, levels, count)])
     rows = np.hstack(parts)
-    features = [
-        pp.Continuous(f"n{i}", -1.0 if signed else 0.0, 1.0, scaling="none") for i in range(numbers)
-    ]
+    features = [pp.Continuous(f"n{i}", low, high, scaling="none") for i in range(numbers)]
     features += [pp.Binary(f"f{i}") for i in range(flags)]
     if levels:
         features.append(pp.Categorical("c", [f"l{i}" for i in range(levels)]))

@@ -116,7 +116,7 @@ def measure(name: str, delta: float, seed: int, people: int, lines: dict[str, Li
             line.accuracy.append(float((model.predict(data.X[test]) == data.y[test]).mean()))
             line.verdicts.update(ledger.audit(model).counts)
             line.moved.append(net.distance(own))
-        if not ledger.verify().good:
+        if not ledger.verify().valid:
             raise SystemExit("the ledger is not as it was written")
     return count
 

@@ -109,7 +109,7 @@ def test_it_goes_on_where_it_was(printed):
 
 def test_what_retraining_does_to_promises():
     """Within the set everything is proved; a repair breaks nothing."""
-    printed = output_of("ledger.py", "--smoke")
+    printed = output_of("promises.py", "--smoke")
     lines = [line for line in printed.splitlines() if line.startswith("| compas")]
     rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
     assert len(rows) == 12

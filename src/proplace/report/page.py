@@ -77,7 +77,8 @@ _STATUS = {
     "model_mismatch": "withheld",
 }
 _SHOWN = 12  # digits of a digest in the line on top; all of them are at the end of the page
-_NUMBER = re.compile(r"-?[0-9]")  # at the start of a cell: no line ends within its digits
+# Cells in which no line ends within the digits of a number.
+_NUMBER = re.compile(r"(?:from |at least |at most )?-?[0-9]")
 
 
 @dataclass(frozen=True)
