@@ -192,5 +192,5 @@ def test_intervals_of_an_answer_without_a_proof_are_not_told(change):
 def test_intervals_for_the_model_in_use_alone_promise_nothing_of_others():
     words = explanation(delta=0.0).describe(LOAN)
     assert "at least 52,000 dollars" in words.sentence
-    assert "for the current model only" in words.sentence
-    assert "together" not in words.sentence
+    assert "within the declared range" in words.sentence
+    assert "and for the current model only: a retrained model" in words.sentence

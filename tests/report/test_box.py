@@ -95,7 +95,7 @@ def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, bo
 def test_one_network_alone_is_no_promise_about_others(result, lender, history):
     one = about(result[0], pp.Shifts.bounding([lender.net]))
     assert not proved(one)
-    assert "shown for the current model only" in one.describe().sentence
+    assert "the current model only: a retrained model" in one.describe().sentence
     other = about(result[0], pp.Shifts.bounding([history[0]]))
     assert proved(other)  # every model of the set: another than the one in use
     assert "outside this set" in other.describe().sentence

@@ -42,7 +42,7 @@ _TOGETHER = "{count} changes together; the largest are {largest}"
 _PROVED = "This is proved for {values}every model {within}."
 _ALSO_NOW = " The current model lies outside this set and accepts it, too."
 _NOT_NOW = " The current model lies outside this set and does not accept it."
-_TODAY = "This is shown for the current model only: a retrained model may decide otherwise."
+_TODAY = "This is shown for {values}the current model only: a retrained model may decide otherwise."
 _UNPROVED = "It is not proved that this lasts when the model is retrained."
 _CUT = " “…” stands for further digits: the proof is about the value with all of them."
 
@@ -328,7 +328,7 @@ def promise(e: Explanation) -> str:
     if e.setting is None or not is_certified(e):
         return _UNPROVED
     if not proved(e):
-        return _TODAY
+        return _TODAY.format(values=_values(e))
     text = _PROVED.format(values=_values(e), within=within(e.setting))
     if not e.setting.current.contains_network:
         text += _ALSO_NOW if accepted_now(e) else _NOT_NOW
