@@ -35,8 +35,18 @@ _VALID = re.compile(r"The loan would be (?P<outcome>.+?) without any change\. (?
 _FIXED = re.compile(r"The loan would not be (?P<outcome>.+?) after any change within the declared ")
 _PROVED = re.compile(
     r"This is proved for (?P<values>all such values|all these values together)?"
-    r"(?P<within> within the declared ranges? \(.+?\))?(?: and for )?every model whose weights and "
+    r"(?: within the declared ranges? \((?P<within>.+?)\))?(?: and for )?every model whose weights and "
     r"biases each differ from the current model by at most (?P<radius>[\d.e-]+?)\.(?: |$)"
+)
+
+_SHOWN = re.compile(
+    r"This is shown for (?P<values>all such values|all these values together)?"
+    r"(?: within the declared ranges? \((?P<within>.+?)\))?(?: and for )?the current model only: "
+)
+_UNCHANGED = re.compile(r"The same is proved with (?P<ranges>.+?)\.(?: [A-Z]|$)")
+_USUAL = re.compile(
+    r"(?:With (?P<values>[^:]+?), the person would be|These values are) (?P<word>typical of|unusual "
+    r"among) accepted people \(plausibility (?P<share>\d+)%\)\."
 )
 
 
@@ -62,8 +72,11 @@ class Reading:
     whole: bool = True  # all changes are named
     count: int | None = None
     ranged: bool = False
-    within: bool = False
+    within: str = ""  # the declared ranges that are named
     fixed: bool = False
+    declared: dict[str, list] = field(default_factory=dict)
+    unchanged: dict[str, Change] = field(default_factory=dict)
+    usual: re.Match | None = None
 
 
 def fraction(text):
@@ -71,16 +84,16 @@ def fraction(text):
     return Fraction(re.sub(r"[,$…%]", "", text))
 
 
-def read_goal(words, feature):
+def read_goal(words):
     """Read the goal of one change by its words alone."""
     if words.startswith("“"):
         return Change(label=words.strip("“”"), words="name")
     numbers = re.findall(_NUMBER, words)
     low = fraction(numbers[0])
     if words.startswith("at least"):
-        return Change(low, Fraction(feature.upper), one_sided=True, words="at least")
+        return Change(low, one_sided=True, words="at least")
     if words.startswith("at most"):
-        return Change(Fraction(feature.lower), low, one_sided=True, words="at most")
+        return Change(high=low, one_sided=True, words="at most")
     if words.startswith("from "):
         return Change(low, fraction(numbers[1]), words="from to")
     if "give or take" in words:
@@ -103,6 +116,7 @@ def read(sentence, features):
     radius, ranged, within = radius_of(found["rest"])
     text = found["changes"]
     reading = Reading(found["outcome"], radius, ranged=ranged, within=within)
+    reading.usual = _USUAL.search(found["rest"])
     if start := re.match(r"(\d+|one) changes?: ", text):
         reading.count = 1 if start[1] == "one" else int(start[1])
         text = text[start.end() :]
@@ -124,18 +138,36 @@ def read(sentence, features):
             )
         else:
             feature = titles[change["title"]]
-            reading.changes[feature.name] = read_goal(change["goal"], feature)
+            reading.changes[feature.name] = read_goal(change["goal"])
         text = text[change.end() :]
+    named = _UNCHANGED.search(found["rest"])
+    for title, low, high in ranges_of(named["ranges"], names) if named else []:
+        reading.unchanged[titles[title].name] = Change(low, high, words="unchanged")
+    ends = {titles[title].name: ends for title, *ends in ranges_of(within, names)}
+    sided = {name: change for name, change in reading.changes.items() if change.one_sided}
+    if len(sided) == 1 and within:
+        ends = {next(iter(sided)): [fraction(n) for n in re.findall(_NUMBER, within)]}
+    reading.declared = ends
+    for name, change in sided.items():
+        low, high = ends.get(name, (None, None))
+        change.low = low if change.words == "at most" else change.low
+        change.high = high if change.words == "at least" else change.high
     return reading
+
+
+def ranges_of(text, names):
+    """Read names and ends of ranges."""
+    found = re.findall(rf"({names}) ({_NUMBER})%? to ({_NUMBER})", text)
+    return [(title, fraction(low), fraction(high)) for title, low, high in found]
 
 
 def radius_of(rest):
     """Read for which models something is proved: the radius, and if it is about ranges."""
     if found := _PROVED.match(rest):
-        return fraction(found["radius"]), bool(found["values"]), bool(found["within"])
-    if rest.startswith("This is shown for the current model only"):
-        return Fraction(0), True, True
-    return None, False, False
+        return fraction(found["radius"]), bool(found["values"]), found["within"] or ""
+    if found := _SHOWN.match(rest):
+        return Fraction(0), bool(found["values"]), found["within"] or ""
+    return None, False, ""
 
 
 # -- the exact oracle ------------------------------------------------------------------------------
@@ -280,11 +312,50 @@ class Judge:
             wrong.append("another number of changes")
         if reading.whole and set(reading.changes) != {str(n) for n in e.changed}:
             wrong.append("other changes")
+        wrong += [
+            f"{name} up to an end that is not named"
+            for name, change in reading.changes.items()
+            if change.label is None and None in (change.low, change.high)
+        ]
+        if wrong:
+            return wrong
+        wrong = self._not_declared(reading) + self._not_measured(reading, e)
         return wrong + self._not_true(reading, e) + self._not_proved(reading, e)
 
-    def _not_proved(self, reading, e):
+    def _not_declared(self, reading):
+        """Return the declared ranges that are named wider than they are."""
+        features = self.schema.by_name
+        return [
+            f"a declared range of {name}"
+            for name, (low, high) in reading.declared.items()
+            if not features[name].lower <= low <= high <= features[name].upper
+        ]
+
+    def _not_measured(self, reading, e):
+        """Return what is wrong with the statement about plausibility."""
+        usual = reading.usual
+        if usual is None:
+            return []
         wrong = []
-        for name, change in reading.changes.items():
+        share = Fraction(int(usual["share"]), 100)
+        if (usual["word"] == "typical of") != e.typical or share > e.plausibility + 1e-9:
+            wrong.append("another plausibility")
+        ranged = {n for n, c in reading.changes.items() if c.label is None and c.low < c.high}
+        titles = {f.label or f.name: f.name for f in self.features}
+        names = "|".join(sorted(map(re.escape, titles), key=len, reverse=True))
+        values = re.findall(rf"({names}) ({_NUMBER})", usual["values"] or "")
+        if not ranged <= {titles[title] for title, _ in values}:
+            wrong.append("plausibility of a range")
+        wrong += [
+            f"plausibility at another {title}"
+            for title, value in values
+            if not _writes(value, Fraction(repr(float(e.counterfactual[titles[title]]))))
+        ]
+        return wrong
+
+    def _not_proved(self, reading, e):
+        wrong = [f"{name} does change" for name in reading.unchanged if name in e.changed]
+        for name, change in (reading.changes | reading.unchanged).items():
             feature, after = self.schema.by_name[name], e.counterfactual[name]
             if change.label is not None:
                 values = getattr(feature, "values", ())
@@ -295,13 +366,8 @@ class Judge:
             low, high = e.guaranteed_ranges.get(name, (after, after))
             if change.one_sided and feature.drafted:
                 wrong.append(f"{name} up to an end that nobody declared")
-            if change.one_sided and not reading.within:
-                wrong.append(f"{name} up to an end that is not named")
             if change.cut:
-                place = Fraction(1, 1000) * max(1, abs(value)) / 100
-                wrong += (
-                    [] if 0 < abs(value) - abs(change.low) < place else [f"other digits of {name}"]
-                )
+                wrong += [] if _cuts(change.low, value) else [f"other digits of {name}"]
             elif (
                 not Fraction(repr(float(low)))
                 <= change.low
@@ -309,14 +375,14 @@ class Judge:
                 <= Fraction(repr(float(high)))
             ):
                 wrong.append(f"more of {name} than was proved")
-            if change.low < change.high and not reading.ranged:
+            if change.low < change.high and not reading.ranged and name in reading.changes:
                 wrong.append(f"a range of {name} that is not said to be proved")
         return wrong
 
     def _not_true(self, reading, e):
         low = [exact(v) for v in e.encoded_counterfactual]
         high = list(low)
-        for name, change in reading.changes.items():
+        for name, change in (reading.changes | reading.unchanged).items():
             feature, j = self.schema.by_name[name], self.schema.span(name).start
             if change.label is None and not change.cut:
                 ends = [
@@ -357,6 +423,15 @@ class Judge:
             if self.oracle.most(low, high, self.radius) >= 0:
                 return ["an input that is accepted"]
         return []
+
+
+def _writes(text, value):
+    """Test if a text is a number, or its first digits and “…”."""
+    return _cuts(fraction(text), value) if text.endswith("…") else fraction(text) == value
+
+
+def _cuts(first, value):
+    return 0 < abs(value) - abs(first) < Fraction(1, 100_000) * max(1, abs(value))
 
 
 def _within(low, high, box):
@@ -480,6 +555,8 @@ def kinds(sentence, e, wishes, world):
     reading = read(sentence, world.schema.features)
     if reading is not None:
         found |= {change.words for change in reading.changes.values()}
+        found |= {"unchanged with tolerance"} if reading.unchanged else set()
+        found |= {"plausibility"} if reading.usual else set()
         found |= set() if reading.whole else {"more than five changes"}
         found |= {"nothing proved"} if reading.radius is None else set()
         found |= {"one model"} if reading.radius == 0 and not reading.fixed else set()

@@ -31,6 +31,8 @@ def test_no_sentence_claims_more_than_was_proved():
         "outside of a range",
         "tolerance",
         "drafted",
+        "unchanged with tolerance",
+        "plausibility",
     ):
         assert counts[kind] >= 15, kind
 
@@ -60,6 +62,10 @@ def found_sentences(wanted, count=3):
                 sentence = one.describe(world.wording).sentence
                 reading = read(sentence, world.schema.features)
                 words = {c.words for c in reading.changes.values()} if reading else set()
+                words |= {"unchanged"} if reading and reading.unchanged else set()
+                words |= (
+                    {"measured"} if reading and reading.usual and reading.usual["values"] else set()
+                )
                 if wanted in words and reading.whole and reading.radius:
                     found.append((sentence, one, world))
                     break
@@ -83,6 +89,19 @@ PLANTED = {
         lambda s: s.replace("yes for", "NO for").replace("no for", "yes for"),
     ),
     "more room": ("give or take", lambda s: s.replace("give or take ", "give or take 9")),
+    "more of an unchanged number": (
+        "unchanged",
+        lambda s: re.sub(r"(The same is proved with .+? to )", r"\g<1>9", s),
+    ),
+    "a wider declared range": (
+        "at least",
+        lambda s: re.sub(r"(within the declared ranges? \(.+?) to (\S)", r"\1 to 9\2", s),
+    ),
+    "plausibility at another value": (
+        "measured",
+        lambda s: re.sub(r"(With .+? )(-?\$?)(\d[^:]*, the person would)", r"\g<1>\g<2>9\3", s),
+    ),
+    "more plausibility": ("measured", lambda s: re.sub(r"plausibility \d+", "plausibility 100", s)),
     "another outcome": ("value", lambda s: s.replace("been granted", "been turned down")),
 }
 
