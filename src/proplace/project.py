@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
     from proplace.tables.files import TableFile
 
 DEFAULT_NAME = "proplace.yaml"
@@ -333,7 +333,7 @@ def _read(table: TableFile, model: Model) -> tuple[pd.DataFrame, Mapping[int, An
 
 def _people(path: Path, column: str | None, model: Model) -> pd.DataFrame:
     """Read people who can be looked up, by their id; each has an id of its own."""
-    from proplace.schema.cells import is_missing  # noqa: PLC0415
+    from proplace.schema.values import is_missing  # noqa: PLC0415
     from proplace.tables.files import open_table  # noqa: PLC0415
 
     table = open_table(path)

@@ -6,7 +6,7 @@ import pytest
 import proplace as pp
 from proplace.core.text import listing, short
 from proplace.explain.claims import difference, format_pair, format_value
-from proplace.schema.amounts import amount, number
+from proplace.schema.values import amount, number
 
 
 def feature(unit=None, step=1, upper=1e6, lower=0):

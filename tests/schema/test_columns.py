@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proplace.core.errors import SchemaError
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
-from proplace.schema.cells import codes
+from proplace.schema.values import codes
 from support.errors import raises
 from support.tiers import examples
 

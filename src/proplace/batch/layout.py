@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proplace.batch.shards import Range
     from proplace.explain.results import Explanation, Setting
     from proplace.schema import Schema
-    from proplace.schema.problems import BadRow
+    from proplace.schema.values import BadRow
     from proplace.tables.files import TableFile
     from proplace.tables.writing import Format
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
     from proplace.explain.results import Setting
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 FORMAT = "proplace-batch-10"
 NAME = "manifest.json"

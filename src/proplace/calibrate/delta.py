@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.loaders.cutoffs import Cutoff
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
     from proplace.schema.grid import Integers
+    from proplace.schema.values import Label
     from proplace.tables.rows import Table
 
 _GRID = 7  # deltas tried when none are given

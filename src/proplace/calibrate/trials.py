@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from proplace.explain.results import Explanation
     from proplace.loaders.model import Model
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
     from proplace.tables.rows import Table
 
 # A little more margin than a search asks for (its margin and slack together), so that a row that keeps

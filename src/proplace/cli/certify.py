@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from proplace.certification import CertificationResult
     from proplace.loaders.model import Model as WholeModel
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
     from proplace.tables.files import TableFile
     from proplace.tables.writing import TableWriter
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
     from proplace.tables.files import TableFile
 
 Model = Annotated[
@@ -257,7 +257,7 @@ def _texts(label: Label) -> set[str]:
 def training_rows(table: TableFile, schema: Schema, others: Sequence[str]) -> pd.DataFrame:
     """Read the training table; rows that cannot be used are left out, and this is said."""
     from proplace.core.errors import TableError  # noqa: PLC0415
-    from proplace.schema.problems import left_out  # noqa: PLC0415
+    from proplace.schema.values import left_out  # noqa: PLC0415
 
     table.check_columns(list(schema.by_name), others=others)
     if not table.rows:

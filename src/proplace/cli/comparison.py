@@ -89,7 +89,7 @@ def _class_numbers(model: Model, table: TableFile, frame: pd.DataFrame, column: 
 
     from proplace.core.errors import TableError  # noqa: PLC0415
     from proplace.core.text import listing, short  # noqa: PLC0415
-    from proplace.schema.cells import codes  # noqa: PLC0415
+    from proplace.schema.values import codes  # noqa: PLC0415
     from proplace.tables.files import CsvTable, labels_of  # noqa: PLC0415
 
     cells = frame[column]

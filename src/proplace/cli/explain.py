@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.proplace import Proplace
     from proplace.loaders.model import Model as WholeModel
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
     from proplace.tables.files import TableFile
 
 

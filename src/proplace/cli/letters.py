@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 Folder = Annotated[
     Path | None,

@@ -92,8 +92,8 @@ def schema(
 def _with_missing(found: Schema, frame: pd.DataFrame, own: Schema) -> Schema:
     """A draft in whose ranges lies what the model fills into missing cells."""
     from proplace.schema import Continuous, Schema  # noqa: PLC0415
-    from proplace.schema.cells import numbers  # noqa: PLC0415
     from proplace.schema.infer import with_range  # noqa: PLC0415
+    from proplace.schema.values import numbers  # noqa: PLC0415
 
     features: list[AnyFeature] = []
     for feature in found.features:

@@ -24,7 +24,7 @@ from proplace.core.errors import InputError, TableError
 from proplace.core.text import short
 from proplace.explain.results import Explanations
 from proplace.schema import Schema
-from proplace.schema.problems import refuse
+from proplace.schema.values import refuse
 from proplace.tables.files import open_table
 
 if TYPE_CHECKING:

@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Status
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
-    from proplace.schema.problems import BadRow
+    from proplace.schema.values import BadRow, Label
     from proplace.tables.rows import People, Positions, Table
 
 Person = tuple["Array", "BadRow | None"]

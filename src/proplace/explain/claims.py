@@ -18,9 +18,8 @@ import numpy as np
 
 from proplace.core.text import visible
 from proplace.explain.results import CERTIFIABLE
-from proplace.schema.amounts import amount, decimals, gap, number
-from proplace.schema.cells import as_json
 from proplace.schema.features import Binary, Continuous, Ordinal
+from proplace.schema.values import amount, as_json, decimals, gap, number
 
 if TYPE_CHECKING:
     from proplace.explain.results import Explanation

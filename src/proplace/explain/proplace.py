@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from proplace.loaders.cutoffs import Cutoff
     from proplace.region.neighbours import RegionKind
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
     from proplace.search import SearchName
 
 _Misses = tuple[tuple[str, tuple[float, float]], ...]

@@ -31,7 +31,7 @@ from proplace.core.errors import InputError, OptionError
 from proplace.core.request import Request
 from proplace.core.text import clipped
 from proplace.explain.words import summary_line
-from proplace.schema.cells import as_json
+from proplace.schema.values import as_json
 from proplace.tables.files import plain
 from proplace.tables.writing import feature_type, free_names, labels_type
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Setting
     from proplace.loaders.model import Model
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from proplace.explain.words import Description, Wording
     from proplace.loaders.model import Model
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 
 Status = Literal[

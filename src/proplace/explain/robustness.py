@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Delta
     from proplace.loaders.model import Model
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
     from proplace.tables.rows import Table
 
 

@@ -14,7 +14,7 @@ from proplace.core.errors import OptionError
 from proplace.core.text import did_you_mean, short
 from proplace.explain.claims import format_value, is_amount
 from proplace.explain.results import STATUSES
-from proplace.schema.amounts import number
+from proplace.schema.values import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

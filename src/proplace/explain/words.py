@@ -14,15 +14,15 @@ from proplace.core.errors import OptionError
 from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import clipped, did_you_mean, enumerated, listing, visible
 from proplace.explain.claims import Claim, format_room, format_value, is_certified, own_value
-from proplace.schema.amounts import number
+from proplace.schema.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.explain.results import Explanation, Setting
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 _ANSWER = "{subject} would have been {outcome} with {changes}.{promise}"
 _ANOTHER = "{subject} would also have been {outcome} with {changes}.{promise}"

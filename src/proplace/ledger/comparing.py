@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from proplace.core.guarantee import Member
     from proplace.ledger.terms import Terms
     from proplace.loaders.model import Model
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 _ROUNDED = 2.0**-23  # relative: what rounding to float32 does
 

@@ -18,14 +18,14 @@ from proplace.core.network import Network
 from proplace.core.text import did_you_mean, listing, short
 from proplace.loaders.coordinates import with_classes_of, with_cutoff_of
 from proplace.loaders.model import Model
-from proplace.schema.cells import filled, is_missing, numbers
 from proplace.schema.features import Continuous
+from proplace.schema.values import filled, is_missing, numbers
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.schema import Schema
-    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 _SAY = "say it with Model.of(model).with_schema(schema), or --schema FILE"
 

@@ -21,7 +21,7 @@ from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
 from proplace.core.text import did_you_mean, listing
 from proplace.explain.prove import range_box
-from proplace.schema.cells import as_json
+from proplace.schema.values import as_json
 
 if TYPE_CHECKING:
     from proplace.certification import Proof

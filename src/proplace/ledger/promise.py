@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.core.request import Request
     from proplace.ledger.terms import Terms
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 State = Literal["open", "expired", "redeemed", "renewed", "withdrawn", "erased"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from proplace.ledger.database import Writer
     from proplace.ledger.issuing import Draft, Existing
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
 """What is promised: terms, point, box and the last day. The same to the same person is one promise."""

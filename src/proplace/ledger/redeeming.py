@@ -36,9 +36,8 @@ from proplace.explain.claims import display_title, format_value
 from proplace.ledger.chain import commitment, new_salt
 from proplace.ledger.in_use import decide, encoded, one_row
 from proplace.ledger.issuing import personal_parts
-from proplace.schema.amounts import amount, decimals, gap
-from proplace.schema.cells import as_json, filled, is_missing, numbers
 from proplace.schema.features import Continuous
+from proplace.schema.values import amount, as_json, decimals, filled, gap, is_missing, numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
     from proplace.ledger.promise import Promise
     from proplace.ledger.terms import Document
     from proplace.loaders.model import Model
-    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 Verdict = Literal["met_exactly", "met_within_tolerance", "accepted_anyway", "not_met", "broken"]
 Interval = tuple[float, float]

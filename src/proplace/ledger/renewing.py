@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
     from proplace.ledger.promise import Recipient
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Layer
     from proplace.explain.record import Provenance
     from proplace.explain.results import Setting
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 
 class Document(NamedTuple):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proplace.core.network import Array
-    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from proplace.core.transforms import Fold
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 Cutoff = Mapping["Label", float] | float
 """A label and its probability, as in ``{"approved": 0.7}``; a number is that of label 1 or True."""

@@ -36,7 +36,7 @@ from proplace.core.transforms import InputTransform
 from proplace.loaders.cutoffs import Cutoff, Threshold
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema, files
-from proplace.schema.problems import refuse
+from proplace.schema.values import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from proplace.certification import Margin
     from proplace.core.network import Array
     from proplace.loaders.verify import Whole
-    from proplace.schema.cells import Label
     from proplace.schema.grid import Integers
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 
 _PARTS = ("features", "rules", "columns", "classes", "cutoff")

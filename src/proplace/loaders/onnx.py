@@ -22,7 +22,7 @@ from proplace.loaders.onnx_graph import KNOWN, Graph, Named, Values, describe, u
 from proplace.loaders.outputs import Output, chosen_logits, predicted, understood
 from proplace.loaders.trace import ROWS, Trace, Value, entries
 from proplace.loaders.verify import Whole, allowance, probe_rows, probe_table, unscaled
-from proplace.schema.cells import is_missing
+from proplace.schema.values import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

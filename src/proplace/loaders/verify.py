@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array, Network, Precision
     from proplace.loaders.trace import Trace
-    from proplace.schema.cells import Label
+    from proplace.schema.values import Label
 
 
 Form = Literal["logits", "sigmoid", "softmax", "log_softmax"]

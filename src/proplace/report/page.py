@@ -46,7 +46,7 @@ from proplace.report.plots import (
 )
 from proplace.report.proofs import Proof, kept_proofs, new_proofs, setting_of
 from proplace.report.style import generator, label_of, templates
-from proplace.schema.amounts import number
+from proplace.schema.values import number
 
 if TYPE_CHECKING:
     import os

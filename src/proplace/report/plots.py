@@ -27,8 +27,8 @@ from proplace.report.geometry import (
     worst_margins,
 )
 from proplace.report.style import DARK, LIGHT, drawn, new_figure, style
-from proplace.schema.amounts import number
 from proplace.schema.features import Binary, Categorical, Continuous, Ordinal
+from proplace.schema.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,8 @@ import pandas as pd
 from proplace.core.errors import SchemaError
 from proplace.core.text import listing, num, short
 from proplace.schema import fields
-from proplace.schema.cells import (
+from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
+from proplace.schema.values import (
     Label,
     codes,
     filled,
@@ -25,7 +26,6 @@ from proplace.schema.cells import (
     numbers,
     unknown_label,
 )
-from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ import numpy as np
 
 from proplace.core.errors import SchemaError
 from proplace.core.text import did_you_mean, listing, problem_list, short, whole
-from proplace.schema.cells import Label, is_number
+from proplace.schema.values import Label, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,8 +12,8 @@ import pandas as pd
 
 from proplace.core.errors import SchemaError
 from proplace.core.text import did_you_mean, listing, problem_list, short, whole
-from proplace.schema.cells import is_number, numbers
 from proplace.schema.features import FINEST, Binary, Categorical, Continuous, Ordinal
+from proplace.schema.values import is_number, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,18 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from proplace.core.errors import SchemaError
-from proplace.schema.amounts import gap
 from proplace.schema.features import Categorical
 from proplace.schema.rules import Change, Is, Linear, as_labels
+from proplace.schema.values import gap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from proplace.schema.cells import Label
     from proplace.schema.features import Binary, Numeric
     from proplace.schema.grid import Array, Bools, Column, Integers
     from proplace.schema.rules import IfThen, Value
     from proplace.schema.schema import Schema
+    from proplace.schema.values import Label
 
 TOLERANCE = 1e-9
 

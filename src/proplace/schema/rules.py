@@ -16,8 +16,8 @@ from proplace.schema.features import Binary, Categorical
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from proplace.schema.cells import Label
     from proplace.schema.features import Continuous, Ordinal
+    from proplace.schema.values import Label
 
     AnyFeature = Continuous | Ordinal | Categorical | Binary
     Features = Mapping[str, AnyFeature]

@@ -15,12 +15,11 @@ import pandas as pd
 from proplace.core.errors import SchemaError
 from proplace.core.text import did_you_mean, listing, short
 from proplace.schema import fields, files
-from proplace.schema.cells import filled, numbers
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
-from proplace.schema.problems import BadRow, refuse
 from proplace.schema.rules import IfThen, Linear, Rule
+from proplace.schema.values import BadRow, filled, numbers, refuse
 
 if TYPE_CHECKING:
     import os

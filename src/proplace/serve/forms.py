@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from proplace.core.errors import InputError
 from proplace.core.text import did_you_mean
 from proplace.explain.claims import format_value
-from proplace.schema.amounts import amount
 from proplace.schema.features import Binary, Continuous, Ordinal
+from proplace.schema.values import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

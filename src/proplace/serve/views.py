@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proplace.explain.claims import format_value
-from proplace.schema.amounts import amount
-from proplace.schema.cells import is_number
 from proplace.schema.features import Continuous
+from proplace.schema.values import amount, is_number
 from proplace.serve.forms import choices_of, may_change, text_of
 
 if TYPE_CHECKING:

@@ -30,14 +30,14 @@ from proplace.core import limits
 from proplace.core.errors import TableError, require
 from proplace.core.text import VALUE, clipped, did_you_mean, listing, short, visible
 from proplace.schema import Continuous, Schema
-from proplace.schema.problems import BadRow
+from proplace.schema.values import BadRow
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 CHUNK = 2_000  # rows at a time, fewer where they are wide or long
 MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"))

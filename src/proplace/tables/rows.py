@@ -13,9 +13,8 @@ import pandas as pd
 from proplace.core.errors import InputError, RowsSkippedWarning, SchemaError
 from proplace.loaders.model import Model
 from proplace.schema import Continuous, Schema
-from proplace.schema.cells import filled, numbers
 from proplace.schema.infer import with_range
-from proplace.schema.problems import BadRow, left_out
+from proplace.schema.values import BadRow, filled, left_out, numbers
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:

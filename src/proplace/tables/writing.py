@@ -16,8 +16,8 @@ from proplace.tables.files import write_csv
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from proplace.schema.cells import Label
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 Format = Literal["csv", "parquet"]
 

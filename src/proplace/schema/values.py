@@ -1,0 +1,313 @@
+"""Single values: reading cells, naming invalid rows, and writing numbers with their units.
+
+A unit is written in the plural ("years"). ``"child|children"`` gives both forms. Percentages and
+currency signs stand at the number: ``"% of income"``, ``"$"``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Decimal
+from numbers import Real
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pandas as pd
+
+from proplace.core.errors import SchemaError
+from proplace.core.text import did_you_mean, listing, short
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from proplace.schema.features import Continuous, Ordinal
+    from proplace.schema.grid import Array, Integers
+
+Label = str | int | float | bool
+"""A category as tables write it: text, a whole or decimal number, or true and false."""
+
+_FEW = 16  # cells that are read sooner one by one than with a table of the distinct ones
+
+
+def as_json(value: Any) -> Any:
+    """A cell as JSON holds it: Python's own value, None where there is none, else as text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [as_json(cell) for cell in (np.int64(3), np.nan, np.str_("a"), True, np.inf, None)]
+    [3, None, 'a', True, None, None]
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if is_missing(value) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value if isinstance(value, (str, bool, int, float)) else str(value)
+
+
+def is_missing(value: object) -> bool:
+    """Whether a single cell holds nothing: None, NaN, NaT or NA."""
+    return bool(pd.api.types.is_scalar(value) and pd.isna(cast("Any", value)))
+
+
+def is_number(value: object) -> bool:
+    """Whether a single cell is a number; text that looks like one, true and false are not."""
+    if isinstance(value, (bool, np.bool_)):
+        return False
+    return isinstance(value, (Real, Decimal))
+
+
+def filled(series: pd.Series[Any], value: Label | None) -> pd.Series[Any]:
+    """Put ``value`` in the place of missing cells; None leaves them as they are."""
+    gone = series.isna() if value is not None else None
+    if gone is None or not gone.any():
+        return series
+    return series.astype(object).where(~gone, cast("Any", value))
+
+
+def numbers(series: pd.Series[Any]) -> Array:
+    """Read a column as floats: NaN where a cell is missing or is not a number."""
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "iuf":
+        return series.to_numpy(dtype=np.float64)
+    if _is_real(dtype):  # nullable, Arrow-backed and sparse numbers
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    if pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype):
+        cells = [float(v) if is_number(v) else np.nan for v in series.tolist()]
+        return np.array(cells, dtype=np.float64)
+    return np.full(len(series), np.nan)
+
+
+def _is_real(dtype: object) -> bool:
+    checks = pd.api.types
+    kind = cast("Any", dtype)
+    return bool(
+        checks.is_numeric_dtype(kind)
+        and not checks.is_bool_dtype(kind)
+        and not checks.is_complex_dtype(kind)
+    )
+
+
+def codes(series: pd.Series[Any], labels: Sequence[Label]) -> Integers:
+    """Read a column of labels as their numbers in ``labels``: -1 where a cell is none of them.
+
+    Equal means equal in Python: a column of 0.0 and 1.0, or of false and true, holds the
+    labels 0 and 1.
+    """
+    number = {label: n for n, label in enumerate(labels)}
+    if len(series) <= _FEW:
+        return _codes_one_by_one(series, number)
+    try:
+        found, distinct = pd.factorize(series, use_na_sentinel=True)
+    except TypeError:  # unhashable cells such as lists
+        return _codes_one_by_one(series, number)
+    table = np.array([number.get(cast("Label", v), -1) for v in distinct] + [-1], dtype=np.int64)
+    return table[found]  # a missing cell has number -1, the last entry
+
+
+def _codes_one_by_one(series: pd.Series[Any], number: dict[Label, int]) -> Integers:
+    cells = [number.get(v, -1) if _hashable(v) else -1 for v in series.tolist()]
+    return np.array(cells, dtype=np.int64)
+
+
+def _hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def unknown_label(value: object, labels: Sequence[Label], word: str) -> str:
+    """Say why a cell is none of the labels."""
+    if is_missing(value):
+        return f"the cell is missing; allowed: {listing(labels)}"
+    shown = value.item() if isinstance(value, np.generic) else value
+    return f"{short(shown)} is not {word}{did_you_mean(shown, labels)}; allowed: {listing(labels)}"
+
+
+# -- invalid rows ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used; ``str`` of it says where and why, ``reason`` only why.
+
+    Attributes
+    ----------
+    row
+        Position of the row in its table, from 0.
+    column
+        Name of the column with the first bad cell; None where the row as a whole is bad.
+    text
+        What is wrong there.
+    index
+        Label of the row in its table; None where rows have none but their position.
+
+    Examples
+    --------
+    >>> bad = BadRow(2, "age", "200 is above the upper bound 90", "Ann")
+    >>> print(bad)
+    row 2 (index 'Ann'), column 'age': 200 is above the upper bound 90
+    >>> bad.reason
+    "column 'age': 200 is above the upper bound 90"
+    """
+
+    row: int
+    column: str | None
+    text: str
+    index: Hashable = None
+
+    @property
+    def reason(self) -> str:
+        """Why the row is bad, for a reader who knows which row this is."""
+        return self.text if self.column is None else f"column {short(self.column)}: {self.text}"
+
+    def __str__(self) -> str:
+        label = self.index.item() if isinstance(self.index, np.generic) else self.index
+        known = label is None or label == self.row
+        where = f"row {self.row}" if known else f"row {self.row} (index {short(label)})"
+        return f"{where}{': ' if self.column is None else ', '}{self.reason}"
+
+
+def left_out(problems: Mapping[int, BadRow], rows: int, table: str) -> str:
+    """Say how many rows of a training table are left out, and why the first.
+
+    A table of which no row is left raises a ``SchemaError``.
+
+    Examples
+    --------
+    >>> left_out({1: BadRow(1, "age", "the cell is missing")}, 3, "train.csv")
+    "train.csv: 1 of 3 rows are left out; the first: row 1, column 'age': the cell is missing"
+    """
+    first = problems[min(problems)]
+    if len(problems) == rows:
+        raise SchemaError(
+            f"{table}: no row can be used; the first: {first}", name=first.column, row=first.row
+        )
+    return f"{table}: {len(problems)} of {rows} rows are left out; the first: {first}"
+
+
+def refuse(problems: Mapping[int, BadRow]) -> None:
+    """Raise a ``SchemaError`` about the first of some bad rows."""
+    if not problems:
+        return
+    rest = len(problems) - 1
+    more = f"{rest} more row{' has' if rest == 1 else 's have'} problems"
+    tail = f" ({more}; see Schema.problems)" if rest else ""
+    first = problems[min(problems)]
+    raise SchemaError(f"{first}{tail}", name=first.column, row=first.row)
+
+
+# -- numbers with their units ----------------------------------------------------------------------
+
+
+_BEFORE = ("$", "€", "£", "¥")
+_AT = ("%", "‰", "°")
+_DIGITS = 6  # that are written of a number at least
+_SMALL, _LARGE = 1e-4, 1e15  # numbers between these are written without an exponent
+_FINE = 8  # decimals beyond which a step is no longer written out
+
+
+def amount(
+    feature: Continuous | Ordinal, value: float, *, unit: bool = True, exact: bool = False
+) -> str:
+    """Write a number of a feature; without ``unit`` only with the signs that stand at the number.
+
+    Examples
+    --------
+    >>> from proplace.schema import Continuous
+    >>> debt = Continuous("debt", 0, 100, step=1, unit="% of income")
+    >>> amount(debt, 31), amount(debt, 38, unit=False)
+    ('31% of income', '38%')
+    >>> amount(Continuous("age", 18, 90, step=1, unit="years"), 1)
+    '1 year'
+    >>> amount(Continuous("price", 0, 1e6, step=0.5, unit="$"), -12000)
+    '-$12,000'
+    """
+    return _with_unit(feature, number(value, decimals(feature), exact=exact), value, unit=unit)
+
+
+def _with_unit(feature: Continuous | Ordinal, text: str, value: float, *, unit: bool) -> str:
+    word = _unit(feature.unit or "", value)
+    if word in _BEFORE:
+        sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+        return f"{sign}{word}{digits}"
+    if word.startswith(_AT):
+        return f"{text}{word if unit else word[0]}"
+    return f"{text} {word}" if word and unit else text
+
+
+def number(value: float, decimals: int | None = None, *, exact: bool = False) -> str:
+    """Write a number as a person does, with separators from 10,000 on.
+
+    ``decimals`` are written if no other digits follow. Else at least six digits are written, and "…"
+    if more follow: nothing is rounded, so that what is written of a value is true of it. ``exact``
+    writes all digits.
+
+    Examples
+    --------
+    >>> number(1998.0), number(12000.0), number(0.5, 2), number(1 / 3), number(2.5e-7)
+    ('1998', '12,000', '0.50', '0.333333…', '2.5e-07')
+    >>> number(12000.0, 2), number(0.125, 2), number(48_211.734_82), number(2 / 3, exact=True)
+    ('12,000', '0.125', '48,211.734…', '0.6666666666666666')
+    """
+    value = float(value) + 0.0  # no -0.0
+    if not math.isfinite(value):
+        return str(value)
+    whole = value.is_integer() and abs(value) < _LARGE
+    if whole or (decimals is not None and float(f"{value:.{decimals}f}") == value):
+        text = f"{Decimal(repr(value)):,.{0 if whole else decimals}f}"
+    else:
+        digits = shown = Decimal(repr(value))
+        if not exact and abs(value) < _LARGE:
+            shown = digits.quantize(_last_place(digits), ROUND_DOWN)
+        more = "" if shown == digits else "…"
+        written = shown if more else digits
+        plain = _SMALL <= abs(value) < _LARGE
+        text = f"{written:,f}{more}" if plain else f"{float(written)!r}{more}"
+    return text if abs(value) >= 10_000 else text.replace(",", "")
+
+
+def _last_place(value: Decimal) -> Decimal:
+    """Return the place of the last digit that is written: the sixth digit, but at least thousandths."""
+    return Decimal(1).scaleb(min(value.adjusted() - _DIGITS + 1, -3))
+
+
+def gap(feature: Continuous | Ordinal, size: float, decimals: int | None = None) -> str:
+    """How much a number of this feature rises or falls.
+
+    Examples
+    --------
+    >>> from proplace.schema import Continuous
+    >>> gap(Continuous("debt", 0, 100, step=1, unit="% of income"), 7)
+    '7 percentage points'
+    >>> gap(Continuous("price", 0, 1e6, step=1, unit="$"), 2.5)
+    '$2.5'
+    """
+    text = number(size, decimals, exact=True)
+    if (feature.unit or "").startswith("%"):
+        return f"{text} percentage {'point' if size == 1.0 else 'points'}"
+    return _with_unit(feature, text, size, unit=True)
+
+
+def decimals(feature: Continuous | Ordinal) -> int | None:
+    """Decimals that every legal value can be written with; None where there is no step."""
+    step, lower = getattr(feature, "step", None), getattr(feature, "lower", None)
+    if step is None or lower is None:
+        return None
+    exponents = [
+        -cast("int", Decimal(repr(float(v))).normalize().as_tuple().exponent) for v in (step, lower)
+    ]
+    most = max(0, *exponents)
+    return most if most <= _FINE else None
+
+
+def _unit(unit: str, value: float) -> str:
+    """The form of a unit that goes with a value."""
+    one, bar, many = unit.partition("|")
+    if bar:
+        return one if abs(value) == 1.0 else many
+    # One English word in the plural; "thousand dollars", "Celsius" and "gas" stay as they are.
+    regular = unit.isalpha() and unit.endswith("s") and not unit.endswith(("ss", "us", "as", "is"))
+    return unit[:-1] if regular and abs(value) == 1.0 else unit
