@@ -1,14 +1,14 @@
 r"""The plausible region of a person: robust neighbours, grouped into convex pieces.
 
 :math:`S(k, \Delta)` are the k nearest distinct rows of the training data that the person may become
-and that are robust at the margin of the search, for every member of the guarantee. Rows are first
-made to fit the person's rules where they can (an immutable feature takes the person's value), and what
-was changed is tested again; so an answer exists whenever the data hold one admissible robust row. Rows
-that share the person's immutable categories without a change are preferred.
+and that are robust at the margin of the search, for every member of the guarantee. If a rule
+forbids a row, the row is first adapted: an immutable feature takes the person's value. Adapted rows
+are tested again. A counterfactual therefore exists whenever the data contain one admissible robust
+row. Rows that share the person's immutable categories without a change are preferred.
 
-Binary and one-hot columns are 0 or 1 at every vertex, so a convex combination is legal there only if
-all of its vertices agree. The region is therefore one hull for each *profile* (combination of their
-values), and the person is one more vertex of the hull of its own profile.
+Binary and one-hot columns are 0 or 1 at every vertex, so a convex combination is legal there only
+if all of its vertices agree. The region is therefore one hull for each *profile* (combination of
+their values), and the person is one more vertex of the hull of its own profile.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ RegionKind = Literal["hull", "box"]
 
 _BLOCK = 256
 BUDGET = Budget(2_000, 50)
-"""Work for the robustness test of a row; a row that needs more is not a neighbour."""
+"""Work limit for the robustness test of a row. A row that needs more is not a neighbour."""
 _MOST_SCANNED = 20_000  # rows among which typical ones are sought
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Robust rows for one person, nearest first; ``reason`` says why there are none.
+    """Robust rows for one person, nearest first. ``reason`` explains an empty result.
 
-    ``timed_out``: the deadline came before all rows were tested, so that nearer ones may be missing.
-    ``typical``: False if typical rows were asked for and there is none.
+    ``timed_out``: the deadline came before all rows were tested, so nearer ones may be missing.
+    ``typical``: False if typical rows were requested and none exists.
     """
 
     rows: Array
@@ -57,7 +57,7 @@ class Neighbours:
 
 
 class _Found:
-    """Robust rows while they are collected: up to k of them, and up to k atypical ones beside."""
+    """Collected robust rows: up to k of them, and up to k atypical ones as a fallback."""
 
     def __init__(self, k: int, typical: Typical | None) -> None:
         self.k, self.typical = k, typical
@@ -80,9 +80,9 @@ class _Found:
 
 @dataclass(eq=False)
 class RobustRows:
-    """The training rows and which of them are robust for one target, for every member of a guarantee.
+    """The training rows, with a mask of those that are robust for every member of a guarantee.
 
-    ``slack`` is demanded on top of the margin of each member.
+    ``slack`` is required in addition to the margin of each member.
     """
 
     guarantee: Guarantee
@@ -90,10 +90,10 @@ class RobustRows:
     slack: float
     rows: Array
     distance: L1
-    target_label: str = ""  # the target in words; else by its number
+    target_label: str = ""  # the target by name, if it has one
     progress: bool = False  # show a bar while the rows are tested
     robust: Array = field(init=False)
-    _none: str = field(init=False, default="")  # why there are no robust rows
+    _none: str = field(init=False, default="")  # reason for an empty set
     _tree: KDTree = field(init=False)
     _asked: Guarantee = field(init=False)
 
@@ -118,9 +118,9 @@ class RobustRows:
         return found.robust
 
     def nearest(self, x: Array, k: int, typical: Typical | None = None) -> Neighbours:
-        """Return the k nearest robust rows, when no rule restricts the person.
+        """Return the k nearest robust rows for a person whom no rule restricts.
 
-        With ``typical``, atypical rows are left out, unless there is no typical one.
+        With ``typical``, atypical rows are left out, unless all rows are atypical.
         """
         if not len(self.robust):
             return Neighbours(self.robust, "no_robust_neighbour", self._none)
@@ -150,8 +150,8 @@ class RobustRows:
         """Return the k nearest rows that the person may become and that are robust then.
 
         Rows with the person's immutable categories come first. If they are fewer than k, other rows
-        are taken with these categories set to the person's. With ``typical``, atypical rows are left
-        out, unless there is no typical one.
+        follow with these categories set to the person's. With ``typical``, atypical rows are left
+        out, unless all rows are atypical.
         """
         found = _Found(k, typical)
         adapted = person.adapt(self.rows)
@@ -202,7 +202,7 @@ class RobustRows:
         return Neighbours(none, "infeasible_rules", reason)
 
     def _no_robust_rows(self) -> str:
-        """Say that nothing in the data is robust, and what to change."""
+        """Explain that no training row is robust, and how to change that."""
         main = self.guarantee.current
         reached = int((main.network.predict(self.rows) == self.target).sum())
         target_label = self.target_label or f"class {self.target}"
@@ -213,7 +213,7 @@ class RobustRows:
         )
 
     def _for_each(self, rows: Array, deadline: float = math.inf) -> str:
-        """Say how many rows are robust for the first set, for the first two, and so on."""
+        """Count the robust rows for the first member, for the first two, and so on."""
         members = self.guarantee.members
         if len(members) == 1:
             return ""

@@ -1,4 +1,4 @@
-r"""Convex pieces of the plausible region, and spaces of all that a person may become.
+r"""Convex pieces of the plausible region, and spaces of all inputs that a person may become.
 
 A piece belongs to one *profile*: one combination of values of the binary and one-hot columns. Its
 points are
@@ -10,11 +10,11 @@ points are
 with V the robust neighbours of that profile (and the person, in its own profile). A piece without
 vertices is the whole box.
 
-The same profiles give the *spaces* of all inputs that the person may become, whatever the data hold:
-products of intervals and choices, of which fixed predictions speak. The spaces hold every legal row that
-respects the person's bounds and rules, and more where that makes them simpler: of linear rules only the
-bounds are kept that follow for single columns, grids with many values are intervals, and with too many
-combinations of categories rules about them are left out.
+The same profiles give the *spaces* of all inputs that the person may become, inside the data or
+not: products of intervals and choices, used to prove fixed predictions. The spaces contain every
+legal row that respects the person's bounds and rules, and sometimes more, because they are
+simplified: linear rules only tighten the bounds of single columns, grids with many values become
+intervals, and rules between categories are dropped if there are too many combinations.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ IN_HULL = 1e-9
 """Distance from the hull, relative to its size, that counts as rounding."""
 
 MOST_PROFILES = 64
-"""Combinations of categories that get a space of their own where there are rules."""
+"""Largest number of category combinations with a space of their own, if rules restrict them."""
 MOST_VALUES = 64
-"""Values of a grid that are told apart; a longer one is an interval."""
-_ROUNDING = 1e-4  # size of a hull, relative to its values, below which these decide
+"""Largest number of grid values that are listed. A longer grid becomes an interval."""
+_ROUNDING = 1e-4  # size of a hull, relative to its values, below which rounding decides
 _MOST_BOXES = 20_000  # combinations of categories that a region of boxes may have
 _SWEEPS = 2  # rounds in which bounds follow from linear rules
 
@@ -61,9 +61,9 @@ class ConvexPiece:
     Attributes
     ----------
     vertices
-        Corners of the hull, shape (m, columns); None for the whole box.
+        Corners of the hull, shape (m, columns), or None for the whole box.
     lower, upper
-        Bounds of each column; equal for the columns that the profile fixes.
+        Bounds of each column, equal for the columns that the profile fixes.
     A, row_lower, row_upper
         Linear rules ``row_lower <= A x' <= row_upper``.
     """
@@ -116,7 +116,7 @@ def _within(rows: Array, low: Array, high: Array) -> Mask:
 
 
 def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[ConvexPiece]:
-    """One hull per categorical profile of the neighbours; the person joins its own."""
+    """Build one hull per categorical profile of the neighbours. The person joins its own."""
     profile = schema.profile_columns
     groups: dict[bytes, dict[bytes, Array]] = {}
     for row in neighbours:
@@ -134,13 +134,13 @@ def hull_pieces(schema: Schema, person: Person, neighbours: Array) -> list[Conve
 def box_pieces(
     schema: Schema, person: Person, data_low: Array, data_high: Array
 ) -> Iterator[ConvexPiece]:
-    """One box per categorical profile that the rules allow: the ranges of the features."""
+    """Build one box per categorical profile that the rules allow, from the feature ranges."""
     options = _profile_options(schema, person)
     total = math.prod(len(choices) for choices in options)
     if total > _MOST_BOXES:
         raise OptionError(
-            f"region='box' would try {total} combinations of categories (at most {_MOST_BOXES}); "
-            "make features immutable, or use region='hull'",
+            f"region='box' would try {total} combinations of categories (at most {_MOST_BOXES}). "
+            "Make features immutable, or use region='hull'.",
             name="region",
             value="box",
         )
@@ -161,7 +161,7 @@ def _piece(schema: Schema, person: Person, row: Array, vertices: Array | None) -
 
 
 Options = list[list[tuple["npt.NDArray[np.int64]", "Array"]]]
-"""For each feature with categories, its columns with each of the values that they may take."""
+"""For each categorical feature, its columns with each combination of allowed values."""
 
 
 def _profile_options(schema: Schema, person: Person) -> Options:
@@ -189,7 +189,7 @@ def _profile_options(schema: Schema, person: Person) -> Options:
 
 
 def _profiles(person: Person, options: Options) -> Iterator[Array]:
-    """All combinations of some values of categories, as rows that are the person's elsewhere."""
+    """Iterate over all combinations of category values. Other columns keep the person's values."""
     for choice in itertools.product(*options):
         row = person.x.copy()
         for columns, values in choice:
@@ -198,9 +198,9 @@ def _profiles(person: Person, options: Options) -> Iterator[Array]:
 
 
 def admissible(schema: Schema, x: Array) -> list[Space] | None:
-    """Spaces that hold every input that a person may become; None where a feature has no range.
+    """Return spaces that cover every input the person may become, or None without a range.
 
-    The list is empty where nothing is allowed.
+    None if a feature has no range. The list is empty if the rules allow no input.
     """
     found = list(_spaces(schema.widened(x), schema.person(x)))
     finite = all(np.isfinite(each.low).all() and np.isfinite(each.high).all() for each in found)
@@ -232,9 +232,10 @@ def _spaces(schema: Schema, person: Person) -> Iterator[Space]:
 def _within_rules(
     person: Person, row: Array, low: Array, high: Array
 ) -> tuple[Array, Array] | None:
-    """The bounds of single columns that follow from linear rules; None where nothing is left.
+    """Tighten the bounds of single columns by linear rules, or return None if no value is left.
 
-    From ``a . x <= b`` follows ``a_j x_j <= b - min of the others``; with room for rounding.
+    From ``a . x <= b`` follows ``a_j x_j <= b - min of the others``, with an allowance for
+    rounding.
     """
     rules = person.linear(row)
     low, high = low.copy(), high.copy()
@@ -258,7 +259,7 @@ def _within_rules(
 def _on_grids(
     schema: Schema, person: Person, low: Array, high: Array, choices: list[Choice]
 ) -> Iterator[Space]:
-    """The space with the values of grids in place of intervals; nothing where no value is left."""
+    """Replace intervals by the values of grids. Yield nothing if no value is left."""
     choices = list(choices)
     low, high = low.copy(), high.copy()
     for j, column in schema.grids(person.x).items():

@@ -12,7 +12,7 @@ current model accepts: the local outlier factors :math:`\mathrm{LOF}_{10}` and
 A row is never its own neighbour. The *plausibility* of a point is the smallest share, over the three
 measures, of reference rows that are at least as unusual. A point is *typical* if it is at least .10.
 One measure alone is not enough: a search finds small clusters where :math:`\mathrm{LOF}_{10}` is low.
-This is a measurement, and no proof.
+This is a measurement, not a proof.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.intp]
 
 TYPICAL = 0.10
-"""Plausibility from which a point is typical."""
+"""Smallest plausibility of a typical point."""
 
 SAMPLE = 5_000
-"""Most reference rows; more of them are sampled."""
+"""Largest number of reference rows. Larger tables are sampled."""
 
 LEAST = 31
-"""Fewest reference rows: each needs 30 neighbours."""
+"""Smallest number of reference rows: each needs 30 neighbours."""
 
 _NEAREST, _FEW, _MANY = 5, 10, 30  # neighbours of the three measures
 _SAME = 1e-9  # distance up to which a point is a row
@@ -72,7 +72,7 @@ class Typical:
 
     @classmethod
     def of(cls, rows: Array, units: Array) -> Typical | None:
-        """Fit distinct accepted rows; None if there are too few to compare with."""
+        """Fit distinct accepted rows, or return None if there are too few to compare with."""
         return cls(rows, units) if len(rows) >= LEAST else None
 
     def plausibility(self, points: Array) -> Array:
@@ -90,7 +90,7 @@ class Typical:
         return result
 
     def test(self, points: Array) -> Mask:
-        """Test which points are typical."""
+        """Test if each point is typical."""
         return is_typical(self.plausibility(points))
 
     def nearest(self, points: Array) -> Numbers:
@@ -114,13 +114,13 @@ class Typical:
 
 
 def is_typical(plausibility: npt.ArrayLike) -> Mask:
-    """Test which plausibilities are those of typical points."""
+    """Test if each plausibility is that of a typical point."""
     result: Mask = np.asarray(plausibility) >= TYPICAL - 1e-12
     return result
 
 
 def _others(distances: Array, neighbours: Numbers, itself: Numbers) -> tuple[Array, Numbers]:
-    """Leave out each point itself; of a point that is not a row, the last neighbour."""
+    """Leave out each point itself, or the last neighbour of a point that is not a row."""
     own = neighbours == itself[:, None]
     own[~own.any(axis=1), -1] = True
     shape = len(distances), distances.shape[1] - 1

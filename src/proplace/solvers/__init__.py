@@ -1,9 +1,9 @@
 """Linear and mixed-integer programs: the only package that imports a solver.
 
-:class:`LinearProgram` is a linear program in HiGHS that stays warm while its bounds, costs
-and rows change: the branch and bound trees of the certification and of the search solve thousands of
-them a second. :func:`solve` hands a whole mixed-integer :class:`Model` to HiGHS or Gurobi. Both map
-what a solver says to a few plain statuses, and both try again where a solver gives no answer.
+:class:`LinearProgram` is a linear program in HiGHS that stays warm while its bounds, costs and rows
+change: the branch and bound trees of the certification and of the search solve thousands of them a
+second. :func:`solve` passes a whole mixed-integer :class:`Model` to HiGHS or Gurobi. Both map the
+status of a solver to a few plain words, and both try again if a solver fails.
 """
 
 from __future__ import annotations

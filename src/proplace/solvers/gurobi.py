@@ -1,4 +1,4 @@
-"""Models on Gurobi, where the extra ``gurobi`` is installed."""
+"""Models on Gurobi, if the extra ``gurobi`` is installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARAMETERS: dict[str, float | int] = {
 
 
 def package() -> Any:
-    """Return the package ``gurobipy``, or say how it is installed."""
+    """Import ``gurobipy``, or raise an error with the command that installs it."""
     return require("gurobipy", "gurobi", "solver='gurobi'")
 
 
@@ -61,7 +61,7 @@ def _answer(gp: Any, model: Any, arrays: Arrays, time_limit: float | None) -> Ra
     _optimise(gp, model)
     codes = gp.GRB.Status
     if model.Status == codes.INTERRUPTED:
-        raise KeyboardInterrupt  # Gurobi takes Ctrl-C for itself
+        raise KeyboardInterrupt  # Gurobi catches Ctrl-C itself
     status: Any = {
         codes.OPTIMAL: "optimal",
         codes.INFEASIBLE: "infeasible",
@@ -81,9 +81,9 @@ def _optimise(gp: Any, model: Any) -> None:
         if error.errno != gp.GRB.Error.SIZE_LIMIT_EXCEEDED:
             raise
         raise SolverError(
-            f"a program has {model.NumVars} columns and {model.NumConstrs} rows, and the "
-            "size-limited Gurobi licence that comes with the package allows 2000 of each; install "
-            "a full licence, or use solver='highs' or search='tree', which have no such limit",
+            f"The program has {model.NumVars} columns and {model.NumConstrs} rows, but the "
+            "size-limited Gurobi licence that comes with the package allows 2000 of each. Install "
+            "a full licence, or use solver='highs' or search='tree', which have no such limit.",
             name="solver",
             value="gurobi",
         ) from error

@@ -3,10 +3,10 @@ r"""A linear program in HiGHS, kept warm while it changes.
 .. math::
     \min_x\ c \cdot x \quad \text{s.t.} \quad a \le A x \le b, \qquad l \le x \le u .
 
-A branch and bound tree solves one such program after another that differ in a few bounds, so the
-program stays in the solver and each run starts from the last basis. Only two of the things that HiGHS
-may say of a program are answers, ``optimal`` and ``infeasible``; for all others the program is solved
-from scratch in other ways, and where none of them gives an answer, the caller is told so.
+A branch and bound tree solves a sequence of such programs that differ in a few bounds, so the
+program stays in the solver and each run starts from the last basis. Only the HiGHS statuses
+``optimal`` and ``infeasible`` are conclusive. After any other status the program is solved from
+scratch with other settings, and if all of them fail, the caller gets ``failed``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 INF = highspy.kHighsInf
 
 LP_TOLERANCE = 1e-9
-"""Largest violation of a row, a bound or a reduced cost in an answer."""
+"""Largest violation of a row, a bound or a reduced cost in a solution."""
 
 Verdict = Literal["optimal", "infeasible", "late", "failed"]
-"""What a run came to; ``late``: the deadline came first, ``failed``: no answer in any way."""
+"""Outcome of a run. ``late``: the deadline came first. ``failed``: no run was conclusive."""
 
 Columns = npt.NDArray[np.int32]
 Bounds = tuple[float, float]
@@ -66,7 +66,7 @@ QUICKEST = Strategy(
         {"solver": "ipm", "simplex_scale_strategy": 2, "presolve": "on"},
     ),
 )
-"""For short runs of which the primal solution is used; each further try is slower and steadier."""
+"""For short runs that need the primal solution. Each further try is slower and steadier."""
 
 WITH_DUALS = Strategy(
     {},
@@ -77,11 +77,11 @@ WITH_DUALS = Strategy(
         {"primal_feasibility_tolerance": 1e-7, "dual_feasibility_tolerance": 1e-7},
     ),
 )
-"""For runs whose dual values or dual ray are wanted: only simplex methods, without presolve."""
+"""For runs that need dual values or a dual ray: simplex methods only, without presolve."""
 
 _OPTIONS: dict[str, str | float] = {
     "threads": 1,
-    "presolve": "off",  # it would throw the warm basis away, and costs more than it gives
+    "presolve": "off",  # it would discard the warm basis, and costs more than it saves
     "solver": "simplex",
     "simplex_scale_strategy": 0,
     "primal_feasibility_tolerance": LP_TOLERANCE,
@@ -92,13 +92,13 @@ _OPTIONS: dict[str, str | float] = {
 class LinearProgram:
     """A linear program that grows and changes between runs.
 
-    ``column_bounds``, ``row_bounds`` and ``costs`` are those of the program itself. Bounds change in
-    three ways:
+    ``column_bounds``, ``row_bounds`` and ``costs`` are those of the program itself. Bounds change
+    in three ways:
 
-    - :meth:`set_column_bounds`, :meth:`set_row_bounds`: for good, as bounds of the program itself;
-    - :meth:`set_temporary_bounds`: instead of the program's own, until the next call of it;
+    - :meth:`set_column_bounds`, :meth:`set_row_bounds`: permanently;
+    - :meth:`set_temporary_bounds`: in place of the program's own, until the next call;
     - :meth:`set_solver_column_bounds`, :meth:`set_solver_row_bounds`: in the solver alone, many at
-      once and without a record, for a caller who sets all that it needs before each run.
+      once and without a record, for a caller that sets all bounds it needs before each run.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class LinearProgram:
         self.row_bounds: list[Bounds] = []
         self.costs: list[float] = []
         self._columns: dict[int, Bounds] = {}  # temporary bounds in force
-        self._info: Any = None  # of the last run, once it was asked for
+        self._info: Any = None  # of the last run, read on first use
 
     # -- building ----------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class LinearProgram:
         matrix: Array,
         rows: tuple[Array, Array],
     ) -> None:
-        """Take a whole program at once, in place of what there was."""
+        """Replace the program by a whole new one."""
         i, j = np.nonzero(matrix)
         starts = np.searchsorted(i, np.arange(len(matrix) + 1))
         entries = (starts, j, matrix[i, j])
@@ -138,7 +138,7 @@ class LinearProgram:
         self.row_bounds = list(zip(rows[0].tolist(), rows[1].tolist(), strict=True))
 
     def add_columns(self, low: Array, high: Array, cost: Array) -> int:
-        """Add columns; returns the number of the first."""
+        """Add columns and return the number of the first."""
         first, none = len(self.column_bounds), np.zeros(0, np.int32)
         starts = np.zeros(len(low), np.int32)
         self.solver.addCols(len(low), cost, low, high, 0, starts, none, np.zeros(0))
@@ -147,7 +147,7 @@ class LinearProgram:
         return first
 
     def add_rows(self, low: Array, high: Array, A: Array, columns: Columns) -> int:
-        """Add rows that are dense over the given columns; returns the number of the first."""
+        """Add rows that are dense over the given columns, and return the number of the first."""
         first = len(self.row_bounds)
         rows, places = np.nonzero(A)
         starts = np.searchsorted(rows, np.arange(len(A))).astype(np.int32)
@@ -170,17 +170,17 @@ class LinearProgram:
         self.solver.changeRowBounds(row, low, high)
 
     def set_solver_column_bounds(self, columns: Columns, low: Array, high: Array) -> None:
-        """Set bounds of columns in the solver; ``column_bounds`` stay as they are."""
+        """Set bounds of columns in the solver only, without changing ``column_bounds``."""
         self.solver.changeColsBounds(len(columns), columns, low, high)
 
     def set_solver_row_bounds(self, rows: Columns, low: Array, high: Array) -> None:
-        """Set bounds of rows in the solver; ``row_bounds`` stay as they are."""
+        """Set bounds of rows in the solver only, without changing ``row_bounds``."""
         self.solver.changeRowsBounds(len(rows), rows, low, high)
 
     def set_temporary_bounds(self, columns: dict[int, Bounds]) -> None:
-        """Let these bounds of columns replace the program's own, until the next call of this.
+        """Replace the program's own column bounds by these, until the next call.
 
-        Bounds that an earlier call has set and this one does not name are the program's own again.
+        Columns that only an earlier call named return to the program's own bounds.
         """
         for column in self._columns.keys() - columns.keys():
             self.solver.changeColBounds(column, *self.column_bounds[column])
@@ -208,7 +208,7 @@ class LinearProgram:
         self._change_costs(np.zeros(len(self.costs)))
 
     def restore_costs(self) -> None:
-        """Put the objective of the program into force again."""
+        """Restore the objective of the program."""
         self._change_costs(np.array(self.costs))
 
     def _change_costs(self, costs: Array) -> None:
@@ -218,23 +218,23 @@ class LinearProgram:
     # -- solving -----------------------------------------------------------------------------
 
     def primal_simplex(self) -> None:
-        """Prefer the primal simplex: quicker from the last basis when only costs change."""
+        """Prefer the primal simplex, which is faster from the last basis if only costs change."""
         self.solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def dual_simplex(self) -> None:
-        """Prefer the dual simplex (the default): quicker when bounds and rows change."""
+        """Prefer the dual simplex (the default), which is faster if bounds and rows change."""
         self.solver.setOptionValue("simplex_strategy", _DUAL)
 
     def limit_iterations(self, count: int) -> None:
-        """End a run after so many iterations: some programs make the simplex method cycle."""
+        """Limit the iterations of a run, because the simplex method cycles on some programs."""
         self.solver.setOptionValue("simplex_iteration_limit", count)
 
     def restart(self) -> None:
-        """Forget the basis, so that the next run starts from scratch."""
+        """Discard the basis, so that the next run starts from scratch."""
         self.solver.clearSolver()
 
     def solve(self, deadline: float = np.inf) -> Verdict:
-        """Solve from the last basis; where that gives no answer, from scratch in other ways."""
+        """Solve from the last basis. If that fails, solve from scratch with other settings."""
         verdict = self.run(deadline)
         for options in self.strategy.retries:
             if verdict != "failed":
@@ -247,14 +247,14 @@ class LinearProgram:
             for name, value in before.items():
                 self.solver.setOptionValue(name, value)
         if verdict == "failed":
-            self.restart()  # so that what went wrong is not where the next run starts
+            self.restart()  # the failed run must not be the starting point of the next one
         return verdict
 
     def run(self, deadline: float = np.inf) -> Verdict:
-        """Run the solver once, no longer than to the deadline.
+        """Run the solver once, at most until the deadline.
 
-        Whatever HiGHS may say beside ``optimal`` and ``infeasible`` (unknown, not set, an error, a
-        limit, unbounded, unbounded or infeasible) says nothing about the program.
+        Any status of HiGHS except ``optimal`` and ``infeasible`` (unknown, not set, an error, a
+        limit, unbounded, unbounded or infeasible) is inconclusive.
         """
         if deadline < np.inf:
             left = deadline - time.monotonic()
@@ -273,7 +273,7 @@ class LinearProgram:
             return "late"
         return "failed"
 
-    # -- the answer --------------------------------------------------------------------------
+    # -- the solution -------------------------------------------------------------------------
 
     @property
     def objective(self) -> float:
@@ -287,7 +287,7 @@ class LinearProgram:
 
     @property
     def _information(self) -> Any:
-        if self._info is None:  # HiGHS copies all of it, which takes longer than it looks
+        if self._info is None:  # HiGHS copies all of it, which is slow
             self._info = self.solver.getInfo()
         return self._info
 
@@ -302,7 +302,7 @@ class LinearProgram:
         return np.asarray(solution.col_value), np.asarray(solution.row_dual)
 
     def dual_ray(self) -> Array | None:
-        """Multipliers of the rows that show that the program is infeasible, if the solver has them."""
+        """Return row multipliers that prove infeasibility, if the solver has them."""
         _, found, ray = self.solver.getDualRay()
         return np.asarray(cast("Any", ray)) if found else None
 
@@ -323,8 +323,8 @@ def rowwise_model(
 ) -> Any:
     """Return a linear program as HiGHS takes it.
 
-    ``columns`` and ``rows`` are lower and upper bounds; ``entries`` holds where each row starts
-    (and where the last one ends), the column of each entry, and its value.
+    ``columns`` and ``rows`` are lower and upper bounds. ``entries`` holds the start of each row
+    (and the end of the last one), the column of each entry, and its value.
     """
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(cost), len(rows[0])

@@ -1,8 +1,8 @@
 """Mixed-integer programs on HiGHS or Gurobi.
 
-A model (:mod:`proplace.solvers.model`) is handed to a solver as arrays. The solvers run on
-one thread with fixed seeds, without output, at the tightest tolerances they offer, down to a gap
-of 0; what they return is checked against the model once more, here.
+A model (:mod:`proplace.solvers.model`) is passed to a solver as arrays. The solvers run on one
+thread with fixed seeds, without output, at the tightest tolerances they offer, and to a gap of 0.
+Their results are checked against the model here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Solver = Literal["highs", "gurobi"]
 
-_ACCEPTED = 1e-6  # violation beyond which an answer is not taken for one
+_ACCEPTED = 1e-6  # largest violation of an accepted point
 _HIGHS: dict[str, float | int | bool] = {
     "threads": 1,
     "random_seed": 0,
@@ -36,13 +36,13 @@ _HIGHS: dict[str, float | int | bool] = {
     "mip_feasibility_tolerance": TOLERANCE,
     "mip_rel_gap": 0.0,
     "mip_abs_gap": TOLERANCE,
-    "mip_allow_restart": False,  # costs more than it gives at these sizes
+    "mip_allow_restart": False,  # costs more than it saves at these sizes
     "small_matrix_value": 1e-12,
 }
 
 
 def check(solver: Solver) -> Solver:
-    """Return the name of a solver that is there, or say what is allowed or missing."""
+    """Return the name of an available solver, or raise an error that lists the allowed ones."""
     solver = one_of("solver", solver, get_args(Solver))
     if solver == "gurobi":
         gurobi.package()
@@ -55,11 +55,11 @@ def solve(model: Model, solver: Solver = "highs", time_limit: float | None = Non
     Parameters
     ----------
     model
-        What to solve.
+        The model to solve.
     solver
         ``highs``, or ``gurobi`` if the extra of that name is installed.
     time_limit
-        Seconds; None for as long as it takes.
+        Seconds, or None for no limit.
     """
     check(solver)
     arrays = model.arrays()
@@ -80,7 +80,7 @@ def solve(model: Model, solver: Solver = "highs", time_limit: float | None = Non
 
 
 def _told_apart(arrays: Arrays, solver: Solver, time_limit: float | None) -> Raw:
-    """Say of a model that is infeasible or unbounded which it is: drop the objective."""
+    """Drop the objective to decide if a model is infeasible or unbounded."""
     free = replace(arrays, cost=np.zeros_like(arrays.cost), offset=0.0)
     raw = _BACKENDS[solver](free, time_limit)
     if raw.status == "optimal":
@@ -97,19 +97,19 @@ def _checked(arrays: Arrays, solver: Solver, raw: Raw) -> Solution:
     if raw.x is None:
         if status == "optimal":
             raise SolverError(
-                f"{solver} says {raw.words} but gives no point", name="solver", value=solver
+                f"{solver} returned {raw.words} without a point", name="solver", value=solver
             )
         return Solution(status, None, math.inf, raw.bound)
     violation = arrays.violation(raw.x)
     if not violation <= _ACCEPTED:
         raise SolverError(
-            f"{solver} returned a point that violates its own model by {violation:.2g}; "
-            "try another solver",
+            f"{solver} returned a point that violates its own model by {violation:.2g}. "
+            "Try another solver.",
             name="solver",
             value=solver,
         )
     objective = float(arrays.cost @ raw.x + arrays.offset)
-    # Without integers there is no tree, and what solvers report as its bound means nothing.
+    # Without integers there is no tree, and the solvers' bound is meaningless.
     bound = objective if status == "optimal" and not arrays.integer.any() else raw.bound
     return Solution(status, raw.x, objective, min(bound, objective))
 

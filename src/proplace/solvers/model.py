@@ -6,8 +6,8 @@ A model is
     \min_x\ c \cdot x + o \quad \text{s.t.} \quad
     a \le A x \le b, \qquad l \le x \le u, \qquad x_i \in \mathbb{Z}\ (i \in I) .
 
-Infinite bounds are written ``inf``. A solver replies with a :class:`Raw`, in its own words, which
-becomes a :class:`Solution` once it is checked.
+Infinite bounds are written ``inf``. A solver returns a :class:`Raw` with its own status words,
+which becomes a :class:`Solution` after a check.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Model:
         cost: npt.ArrayLike = 0.0,
         integer: bool = False,
     ) -> Integers:
-        """Add columns and return their numbers; scalars stand for all columns of the block."""
+        """Add columns and return their numbers. A scalar applies to all columns of the block."""
         low, high, c = np.broadcast_arrays(
             *(np.atleast_1d(np.asarray(part, dtype=np.float64)) for part in (lower, upper, cost))
         )
@@ -113,7 +113,7 @@ class Model:
         self._height += height
 
     def arrays(self) -> Arrays:
-        """Return the whole model; entries of the same row and column are added up."""
+        """Return the model as arrays. Entries of the same row and column are added up."""
         lower, upper, cost, integer = _joined(self._columns, 4)
         row_lower, row_upper = _joined(self._rows, 2)
         i, j, values = _joined(self._entries, 3)
@@ -132,13 +132,13 @@ def _joined(blocks: Sequence[tuple[Any, ...]], parts: int) -> list[Any]:
 Status = Literal["optimal", "infeasible", "unbounded", "limit"]
 
 TOLERANCE = 1e-9
-"""Feasibility, integrality and absolute gap that every solver is asked for."""
+"""Feasibility, integrality and absolute gap that every solver must reach."""
 
 OPEN = "infeasible or unbounded"
-"""What presolve may say without telling which."""
+"""The status of a presolve that cannot distinguish the two."""
 
 FAILED = "failed"
-"""Any status that is no answer."""
+"""Any inconclusive status."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +152,9 @@ class Solution:
     x
         The best point, or None.
     objective
-        Its objective; inf without a point, -inf for an unbounded model.
+        Its objective: inf without a point, -inf for an unbounded model.
     bound
-        Proved lower bound on the objective of any point; inf when there is none.
+        Proved lower bound on the objective of any point, or inf if there is none.
     """
 
     status: Status
@@ -165,7 +165,7 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """An answer in the words of one solver, mapped to a status but not yet checked."""
+    """The result of one solver, mapped to a status but not yet checked."""
 
     status: Status | Literal["infeasible or unbounded", "failed"]
     x: Array | None
