@@ -101,15 +101,6 @@ def test_float32_thresholds_cover_the_box(lender):
     assert wide.threshold[0] > 2.0 * plain.threshold[0]
 
 
-def test_the_schema_may_say_it():
-    net = pp.Network([([[1.0, -1.0]], [0.0])])
-    table = pd.DataFrame({"a": [0.5], "b": [0.25]})
-    said = pp.Schema([pp.Continuous("a", 0, 1, tolerance=0.3), pp.Continuous("b", 0, 1)])
-    assert not pp.certify(net, table, 0.0, schema=said).robust[0]
-    assert pp.certify(net, table, 0.0, schema=said, tolerance={"a": 0.2}).robust[0]
-    assert pp.certify(net, table, 0.0, schema=said, tolerance={"a": 0}).robust[0]
-
-
 @pytest.mark.parametrize(
     ("tolerance", "words"),
     [

@@ -155,22 +155,6 @@ def test_the_proof_is_asked_for_the_whole_box(pipeline):
     assert not prove(wide.guarantee_, rows, 1).robust.any()
 
 
-def test_the_schema_may_say_it(pipeline):
-    model, table = pipeline
-    features = [
-        pp.Continuous("income", 0, 100, tolerance=TOLERANCE["income"]),
-        pp.Continuous("debt", 0, 80, tolerance=9.0),
-        pp.Binary("home"),
-    ]
-    explainer = pp.Proplace(model, 0.01, schema=pp.Schema(features)).fit(table)
-    request = explainer.request(tolerance={"debt": TOLERANCE["debt"]})
-    assert request.tolerance == {name: (t, t) for name, t in TOLERANCE.items()}
-    by_keyword = pp.Proplace(model, 0.01).fit(table)
-    by_keyword = by_keyword.asked(by_keyword.request(tolerance=TOLERANCE))
-    found = explainer.asked(request).guarantee_.members[0].tolerance
-    assert found == pytest.approx(by_keyword.guarantee_.members[0].tolerance)
-
-
 @pytest.mark.parametrize(
     ("tolerance", "name"),
     [

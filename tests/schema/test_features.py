@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from proplace.core.errors import SchemaError
+from proplace.core.errors import OptionError, SchemaError
 from proplace.schema import (
     Binary,
     Categorical,
@@ -203,3 +203,20 @@ def test_schemas_pickle_before_and_after_use():
     rows = np.array([[0.1, 1, 0, 1, 0.5], X[0]])
     assert again.allowed(rows).tolist() == person.allowed(rows).tolist()
     assert again.broken_rules(rows) == person.broken_rules(rows)
+
+
+def test_restrict_narrows_and_keeps_the_encoding():
+    schema = Schema([AGE, SEX, JOB])
+    row = pd.DataFrame({"age": [40], "sex": ["Male"], "job": ["clerk"]})
+    narrow = schema.restrict(immutable=["job"], decreasing=["sex"], ranges={"age": (20, None)})
+    assert narrow.by_name["age"].lower == 20
+    assert narrow.by_name["sex"].direction == "decreasing"
+    assert narrow.by_name["job"].immutable
+    assert (narrow.encode(row) == schema.encode(row)).all()
+    assert schema.restrict() is schema
+    with raises(OptionError, name="increasing", match="did you mean 'age'"):
+        schema.restrict(increasing=["agee"])
+    with raises(OptionError, name="decreasing", match="'age' is increasing already"):
+        schema.restrict(increasing=["age"], decreasing=["age"])
+    with raises(OptionError, name="ranges", match="beyond"):
+        schema.restrict(ranges={"age": (0, 200)})

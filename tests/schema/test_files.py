@@ -23,9 +23,7 @@ from support.errors import raises
 
 FULL = Schema(
     [
-        Continuous(
-            "age", 17, 90, step=1, direction="increasing", label="Age", unit="years", tolerance=2
-        ),
+        Continuous("age", 17, 90, step=1, direction="increasing", label="Age", unit="years"),
         Continuous("ratio", 0, 0.1 + 0.2, scaling=(0.1, 3.7), max_increase=0.5, max_decrease=1e-7),
         Continuous("free", scaling="none"),
         Continuous("big", -1e20, 1e20),

@@ -30,7 +30,6 @@ from proplace.core.transforms import folds_digest
 from proplace.explain.record import AnswerColumns, proof_name
 from proplace.explain.results import ANSWERED, Explanation, Explanations, Setting, Status
 from proplace.schema import Continuous
-from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.files import literal, open_table, plain, unliteral
 from proplace.tables.writing import feature_type
 
@@ -401,7 +400,7 @@ def _guarantee(path: Path, about: About) -> Guarantee:
         if isinstance(member["delta"], str):
             files[member["delta"]], words[member["delta"]] = box, member["about"]
     try:
-        tolerance = encoded_tolerance(about.schema, about.provenance.request.misses)
+        tolerance = about.schema.encode_tolerance(about.provenance.request.misses)
     except KeyError as error:
         raise ResultsError(
             f"{path / NAME}: cannot be read ({error}); {_AGAIN}", name=NAME

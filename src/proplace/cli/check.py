@@ -357,13 +357,10 @@ def _statements(found: Verdict) -> list[Statement]:
 def _too_narrow(found: Verdict, schema: Schema, tolerance: Missed | None) -> str:
     """Say that a miss within the tolerance is not proved to be accepted; empty if all are."""
     from proplace.batch.checking import too_narrow  # noqa: PLC0415
-    from proplace.schema.tolerances import encoded_tolerance, tolerances  # noqa: PLC0415
 
     if tolerance is None:
         return ""
-    # What the schema says of other features is the promise of an answer, not this demand.
-    given = dict.fromkeys(schema.by_name, (0.0, 0.0)) | tolerance
-    asked = encoded_tolerance(schema, tolerances(schema, given))
+    asked = schema.encode_tolerance(schema.check_tolerance(tolerance))
     return next((said for one in _statements(found) if (said := too_narrow(one, asked))), "")
 
 

@@ -27,7 +27,7 @@ class Request:
     """One request: the target class, and what makes a counterfactual a good one.
 
     Names are those of features. They are compared with the features of a model by
-    :func:`proplace.schema.asked.restricted`.
+    :meth:`proplace.schema.Schema.restrict`.
 
     Attributes
     ----------
@@ -111,9 +111,10 @@ class Request:
         return self.prefer == "sparse" or self.max_changes is not None
 
     @property
-    def restricts(self) -> bool:
-        """True if it restricts the values of features."""
-        return bool(self.immutable or self.increasing or self.decreasing or self.ranges)
+    def restrictions(self) -> dict[str, Any]:
+        """The keywords of :meth:`proplace.schema.Schema.restrict`."""
+        names = ("immutable", "increasing", "decreasing", "ranges")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def misses(self) -> Mapping[str, tuple[float, float]]:

@@ -36,7 +36,6 @@ from proplace.explain.record import Provenance, rows_digest
 from proplace.explain.results import ANSWERED, FOUND, Explanation, Explanations, Finding, Setting
 from proplace.loaders.model import Model
 from proplace.region.typical import Typical
-from proplace.schema.asked import restricted
 from proplace.schema.features import Binary, Categorical, Ordinal
 from proplace.tables.rows import (
     are_encoded,
@@ -312,26 +311,22 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
             increasing=increasing,
             decreasing=decreasing,
             ranges=ranges or {},
-            tolerance=self.complete_tolerance(tolerance or {}),
+            tolerance=self.schema_.check_tolerance(tolerance),
             typical=typical,
             gap=gap,
         )
         self.check_request(request)
-        restricted(self.schema_, request)
+        self.schema_.restrict(**request.restrictions)
         return request
 
     def asked(self, request: Request) -> Self:
         """Return a copy whose features are those of a request; what was fitted is shared."""
-        schema = restricted(self.schema_, request)
+        schema = self.schema_.restrict(**request.restrictions)
         if schema is self.schema_:
             return self
         view = copy.copy(self)
         view.schema_, view.model_ = schema, replace(self.model_, schema=schema)
         return view
-
-    def complete_tolerance(self, given: Mapping[str, Tolerance]) -> Mapping[str, Tolerance]:
-        """Return the tolerance of a request, completed by the schema's if the method proves it."""
-        return given
 
     def prepare_once(self, request: Request, *, progress: bool = False) -> Self:
         """Prepare the target class and the tolerance of a request; return what :meth:`asked` does.

@@ -24,8 +24,6 @@ from proplace.explain.required_models import check_required, members_of, read_re
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
 from proplace.region.neighbours import RobustRows, unrestricted
-from proplace.schema.asked import check_names
-from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.search.sparse import Values
 from proplace.solvers import Solver, check
 
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from proplace.core.distances import Weights
     from proplace.core.guarantee import Member
     from proplace.core.network import Array, Network
-    from proplace.core.request import Request, Tolerance
+    from proplace.core.request import Request
     from proplace.core.shifts import Delta
     from proplace.explain.results import Finding
     from proplace.loaders.cutoffs import Cutoff
@@ -216,7 +214,7 @@ class Proplace(Explainer):
         self.rows_, self._shifts = self._distinct[0], shifts_for(model, self.delta)
         self._required = read_required(model, self.required_models, self.schema)
         self.required_models_ = {name: required for name, required, _ in self._required}
-        self.tolerance_ = tolerances(self.schema_)
+        self.tolerance_: dict[str, tuple[float, float]] = {}
         self._guarantees: dict[_Misses, Guarantee] = {}
         self.guarantee_ = self._guarantee(self.tolerance_)
         units = self._column_units
@@ -227,10 +225,6 @@ class Proplace(Explainer):
         self._ends = self.rows_.min(axis=0), self.rows_.max(axis=0)
         self._robust: dict[tuple[int, _Misses], RobustRows] = {}
         self._values: dict[int, Values] = {}
-
-    def complete_tolerance(self, given: Mapping[str, Tolerance]) -> Mapping[str, Tolerance]:
-        """Return a tolerance completed by the schema's."""
-        return dict(tolerances(self.schema_, given))
 
     def asked(self, request: Request) -> Self:
         """Return a copy with the features and the tolerance of a request; what was fitted is shared."""
@@ -260,7 +254,7 @@ class Proplace(Explainer):
         """Return the guarantee with a tolerance, made at the first request for it."""
         key = tuple(misses.items())
         if key not in self._guarantees:
-            tolerance = encoded_tolerance(self.schema_, misses)
+            tolerance = self.schema_.encode_tolerance(misses)
             models = [(CURRENT_MODEL, self.model_, self._shifts), *self._required]
             members = [
                 self._with_margin(replace(member, tolerance=tolerance))
@@ -366,7 +360,7 @@ def _column_weights(schema: Schema, weights: Weights | None, rows: Array, units:
             name="weights",
             value=weights,
         )
-    check_names(schema, "weights", weights)
+    schema.check_names("weights", weights)
     found: Array = np.ones(schema.width)
     for feature, span in zip(schema.features, schema.spans, strict=True):
         found[span] = not_negative(f"the weight of {feature.name}", weights.get(feature.name, 1.0))

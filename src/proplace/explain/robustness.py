@@ -10,7 +10,6 @@ from proplace.core.errors import InputError
 from proplace.core.guarantee import around
 from proplace.core.text import listing
 from proplace.loaders.coordinates import shifts_for
-from proplace.schema.tolerances import encoded_tolerance, tolerances
 from proplace.tables.frames import as_frame
 from proplace.tables.rows import are_encoded, model_of
 
@@ -180,7 +179,7 @@ def output_range(
 
 def _box(model: Model, rows: Array, tolerance: Mapping[str, Tolerance] | None) -> InputBox | None:
     """Boxes of all rows that miss the given ones by no more than the tolerance."""
-    reach = encoded_tolerance(model.schema, tolerances(model.schema, tolerance))
+    reach = model.schema.encode_tolerance(model.schema.check_tolerance(tolerance))
     return None if reach is None else around(rows, reach)
 
 

@@ -30,7 +30,6 @@ from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
 from proplace.schema import Schema, files
-from proplace.schema.tolerances import encoded_tolerance
 from proplace.tables.writing import own
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ class Archive:
             facts = self._facts("terms", digest)
             model = self.model(facts["model"])
             request = Request.from_dict(facts["request"])
-            tolerance = encoded_tolerance(model.schema, request.misses)
+            tolerance = model.schema.encode_tolerance(request.misses)
             guarantee = Guarantee.from_dict(
                 facts["guarantee"], self.network, self._shifts, tolerance
             )

@@ -53,7 +53,6 @@ class _Feature(fields.Checked):
         "direction": fields.choice("increasing", "decreasing"),
         "max_increase": fields.not_negative,
         "max_decrease": fields.not_negative,
-        "tolerance": fields.not_negative,
         "unit": fields.text,
         "levels": fields.labels,
         "categories": fields.labels,
@@ -98,9 +97,6 @@ class Continuous(_Feature):
         ``"increasing"``: the value cannot fall; ``"decreasing"``: it cannot rise.
     max_increase, max_decrease
         By how much the person's value may rise or fall at most.
-    tolerance
-        By how much a person may miss the value of an answer, more or less, and must be accepted all
-        the same.
     drafted
         True if the range was drafted from a table: it guides a search, and it proves nothing about
         values beyond it.
@@ -127,7 +123,6 @@ class Continuous(_Feature):
     direction: Direction | None = None
     max_increase: float | None = None
     max_decrease: float | None = None
-    tolerance: float | None = None
     drafted: bool = False
     unit: str | None = None
     kind: ClassVar[Literal["continuous"]] = "continuous"

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.core.errors import SchemaError
-from proplace.core.text import did_you_mean, listing, short
+from proplace.core.errors import OptionError, SchemaError
+from proplace.core.request import tolerance_pairs
+from proplace.core.text import did_you_mean, listing, num, short
 from proplace.schema import fields, files
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
+from proplace.schema.grid import SNAP
 from proplace.schema.infer import infer_features
 from proplace.schema.person import Compiled, Person
 from proplace.schema.rules import IfThen, Linear, Rule
@@ -23,17 +25,19 @@ from proplace.schema.values import BadRow, filled, numbers, refuse
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from proplace.core.request import Range, Tolerance
+    from proplace.schema.features import Direction
     from proplace.schema.grid import Array, Bools, Column, Integers
     from proplace.schema.rules import AnyFeature
 
     Frame = pd.DataFrame | npt.ArrayLike
 
 T = TypeVar("T", bound=np.generic)
-"""Numbers of one person that may lie outside of their ranges: each may stay or move inside."""
 
 _TOLD = 12  # missing columns that a message names
+_ROUNDING = 2.0**-48  # relative: far more than the rounding of a cell, a sum and a quotient
 
 
 @dataclass(frozen=True, repr=False)
@@ -369,6 +373,97 @@ class Schema(fields.Checked):
         """Return a schema with other features and the same rules."""
         return Schema(features, rules=self.rules)
 
+    # -- requests ------------------------------------------------------------------------------
+
+    def restrict(
+        self,
+        *,
+        immutable: Collection[str] = (),
+        increasing: Collection[str] = (),
+        decreasing: Collection[str] = (),
+        ranges: Mapping[str, Range] | None = None,
+    ) -> Schema:
+        """Return a schema that allows less, with the same encoded columns.
+
+        A given range is declared: it replaces a range that was drafted from a table, and narrows a
+        declared one. ``None`` leaves an end as it is. Raises OptionError if a name is not a feature, or
+        if more would be allowed than before.
+
+        Examples
+        --------
+        >>> schema = Schema([Continuous("age", 18, 90, step=1), Binary("member")])
+        >>> schema.restrict(immutable=["member"], ranges={"age": (30, None)}).features
+        (Continuous('age', 30, 90, step=1, scaling=(18.0, 72.0)), Binary('member', immutable=True))
+        """
+        ranges = ranges or {}
+        options: dict[str, Collection[str]] = {
+            "immutable": immutable,
+            "increasing": increasing,
+            "decreasing": decreasing,
+            "ranges": ranges,
+        }
+        if not any(map(len, options.values())):
+            return self
+        for option, names in options.items():
+            self.check_names(option, names)
+        directions: tuple[Direction, Direction] = ("increasing", "decreasing")
+        features = {feature.name: feature for feature in self.features}
+        for name, ends in ranges.items():
+            features[name] = _ranged(features[name], ends)
+        for direction in directions:
+            for name in options[direction]:
+                features[name] = _directed(features[name], direction)
+        for name in immutable:
+            features[name] = replace(features[name], immutable=True)
+        return self.with_features(list(features.values()))
+
+    def check_names(self, option: str, names: Iterable[str]) -> None:
+        """Raise OptionError if a name is not the name of a feature."""
+        for name in names:
+            if name not in self.by_name:
+                raise OptionError(
+                    f"{option}: {name!r} is not a feature{did_you_mean(name, self.by_name)}; the "
+                    f"features are {listing(self.by_name)}",
+                    name=option,
+                    value=name,
+                )
+
+    def check_tolerance(
+        self, given: Mapping[str, Tolerance] | None
+    ) -> dict[str, tuple[float, float]]:
+        """Return how much less and how much more each number may be, without those met exactly."""
+        pairs = tolerance_pairs(given or {})
+        self.check_names("tolerance", pairs)
+        for name, pair in pairs.items():
+            if any(pair) and not isinstance(self.by_name[name], Continuous):
+                raise OptionError(
+                    f"tolerance: {name!r} is not a number, and only a number can be missed by a little; "
+                    "leave it out",
+                    name="tolerance",
+                    value=name,
+                )
+        return {name: pairs[name] for name in self.by_name if any(pairs.get(name, ()))}
+
+    def encode_tolerance(self, pairs: Mapping[str, tuple[float, float]]) -> Array | None:
+        r"""Return how much less and how much more each encoded column may be; None if met exactly.
+
+        A cell v is encoded as :math:`e = (v - o) / s`. If another cell misses it by no more than t, as
+        numbers are written, its code misses e by no more than :math:`t / s`, up to roundings: of the
+        cells, by a share of :math:`|v| \le s |e| + |o|`, and of the code, by a share of :math:`|e|`. The
+        share of e itself is added at each row (:func:`proplace.core.guarantee.around`), the rest here,
+        together with the distance that reading snaps to a step.
+        """
+        encoded = np.zeros((2, self.width))
+        for name, pair in pairs.items():
+            feature = self.by_name[name]
+            assert isinstance(feature, Continuous)  # noqa: S101  (check_tolerance raises otherwise)
+            for row, t in zip(encoded, pair, strict=True):
+                if t:
+                    reach = t + SNAP * (feature.step or 0.0)
+                    reach += _ROUNDING * (abs(feature.offset) + reach)
+                    row[self.span(name)] = reach / feature.scale * (1.0 + _ROUNDING)
+        return encoded if encoded.any() else None
+
     @property
     def declared(self) -> frozenset[str]:
         """Names of the features whose values are declared, and not drafted from a table."""
@@ -591,3 +686,86 @@ def _per_column(name: str, values: npt.ArrayLike | None, width: int) -> list[flo
             f"{name} must be one number or {width}, one per column", name=name
         ) from None
     return [float(v) if np.isfinite(v) else None for v in array]
+
+
+# -- restricted features ----------------------------------------------------------------------------
+
+
+def _directed(feature: AnyFeature, direction: Direction) -> AnyFeature:
+    """Return a feature that may change in one direction alone."""
+    if isinstance(feature, Categorical):
+        raise OptionError(
+            f"{direction}: {feature.name!r} is a category, and its values have no order; name it in "
+            "immutable, or leave it out",
+            name=direction,
+            value=feature.name,
+        )
+    if feature.direction not in (None, direction):
+        raise OptionError(
+            f"{direction}: {feature.name!r} is {feature.direction} already; name it in immutable if it "
+            "may neither rise nor fall, or leave it out",
+            name=direction,
+            value=feature.name,
+        )
+    return replace(feature, direction=direction)
+
+
+def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
+    """Return a number with the range of a request."""
+    if not isinstance(feature, Continuous):
+        raise OptionError(
+            f"ranges: {feature.name!r} has the values {listing(feature.labels)} and no range; leave it "
+            "out",
+            name="ranges",
+            value=feature.name,
+        )
+    low, high = _inherited(feature, ends)
+    if low is not None and high is not None and not low < high:
+        raise OptionError(
+            f"the range of {feature.name!r} would be {num(low)} to {num(high)}, with one end from the "
+            "training table; give both ends",
+            name="ranges",
+            value=ends,
+        )
+    beyond = not feature.drafted and (
+        (feature.lower is not None and (low is None or low < feature.lower))
+        or (feature.upper is not None and (high is None or high > feature.upper))
+    )
+    if beyond:
+        raise OptionError(
+            f"the range of {feature.name!r}, {_words(low, high)}, goes beyond that of the schema, "
+            f"{_words(feature.lower, feature.upper)}; a request can only narrow it",
+            name="ranges",
+            value=ends,
+        )
+    found = _between(feature, low, high)
+    return replace(found, drafted=feature.drafted and None in ends)
+
+
+def _inherited(feature: Continuous, ends: Range) -> Range:
+    """Return the ends of a range; those that a request leaves out are the feature's own."""
+    low, high = ends
+    return feature.lower if low is None else low, feature.upper if high is None else high
+
+
+def _between(feature: Continuous, low: float | None, high: float | None) -> Continuous:
+    """Return a number with other ends, encoded as before; its steps go on as they were."""
+    if low is not None and high is not None:
+        low, high = feature.on_steps(low, high)
+        if not low < high:
+            raise OptionError(
+                f"the range of {feature.name!r} holds no two values in steps of "
+                f"{num(feature.step or 0.0)}; make it wider, or name the feature in immutable",
+                name="ranges",
+                value=(low, high),
+            )
+    return feature.with_ends(low, high)
+
+
+def _words(low: float | None, high: float | None) -> str:
+    """Describe two ends."""
+    if low is not None and high is not None:
+        return f"{num(low)} to {num(high)}"
+    if low is None and high is None:
+        return "without ends"
+    return f"from {num(low)}" if low is not None else f"up to {num(high or 0.0)}"

@@ -30,7 +30,6 @@ from proplace.explain.proplace import Proplace
 from proplace.explain.results import Explanations
 from proplace.ledger.ledger import Ledger
 from proplace.schema import Schema
-from proplace.schema.asked import restricted
 from proplace.schema.features import Binary, Continuous, Ordinal
 from proplace.serve import uploads
 from proplace.serve.forms import FieldErrors, hint_of, read_value
@@ -321,7 +320,7 @@ class Workbench:
         self, case: Case, changes: Values, request: Request | None = None
     ) -> dict[str, Any]:
         """Decide about a person with other values: possible, accepted, and guaranteed."""
-        schema = self.schema if request is None else restricted(self.schema, request)
+        schema = self.schema if request is None else self.schema.restrict(**request.restrictions)
         values = {**case.given, **self._read(changes)}
         frame, row = self._encoded(values)
         accepted = bool(self._labels(frame, row)[0] == self.project.target)
@@ -363,11 +362,11 @@ class Workbench:
         """Return a request; what is not wished for is that of the workbench."""
         usual = Request(self.target, count=3, prefer="sparse", tolerance=self.project.tolerance)
         request = Request.from_dict(usual.to_dict() | dict(wishes))
-        restricted(self.schema, request)  # raises about unknown features
+        self.schema.restrict(**request.restrictions)  # raises about unknown features
         return request
 
     def _complete(self, request: Request) -> Request:
-        """Return a request with the tolerance of the schema."""
+        """Return a request that the explainer has checked."""
         wishes = request.to_dict()
         del wishes["target"]
         return self._explainer.request(self.project.target, **wishes)

@@ -11,9 +11,8 @@ import pytest
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import proplace as pp
-from proplace.core.errors import OptionError, SchemaError
+from proplace.core.errors import OptionError
 from proplace.core.guarantee import around
-from proplace.schema.tolerances import encoded_tolerance, tolerances
 from support.errors import raises
 
 FEATURES = [
@@ -51,7 +50,7 @@ def test_what_misses_by_no_more_has_its_code_in_the_box(feature):
         missed = [w for share in shares if low <= (w := v + share * t) <= high]
         if not low <= v <= high or not missed or not t:
             continue
-        encoded = encoded_tolerance(schema, tolerances(schema, {feature.name: float(t)}))
+        encoded = schema.encode_tolerance(schema.check_tolerance({feature.name: float(t)}))
         rows = schema.encode(pd.DataFrame({feature.name: [float(v)]}))
         (box_low,), (box_high,) = (end[0] for end in around(rows, encoded))
         codes = schema.encode(pd.DataFrame({feature.name: [float(w) for w in missed]}))[:, 0]
@@ -70,7 +69,7 @@ def test_a_cell_that_is_snapped_to_a_step_stays_in_the_box():
     t = 1.0 - 1e-7
     code = schema.encode(pd.DataFrame({"a": [5.0, 5.0 + t]}))
     assert code[1] == 0.6
-    low, high = around(code[:1], encoded_tolerance(schema, {"a": (t, t)}))
+    low, high = around(code[:1], schema.encode_tolerance({"a": (t, t)}))
     assert low[0] <= code[1] <= high[0]
 
 
@@ -84,7 +83,7 @@ def test_the_scaler_of_a_model_itself_stays_in_the_box(scaler):
     scale = float(scaler.scale_[0] if standard else scaler.data_range_[0])
     schema = pp.Schema([pp.Continuous("x", 0, 2e5, scaling=(offset, scale))])
     for t in (1e-6, 0.01, 7.0, 12345.0):
-        encoded = encoded_tolerance(schema, {"x": (t, t)})
+        encoded = schema.encode_tolerance({"x": (t, t)})
         rows = schema.encode(pd.DataFrame({"x": cells[:, 0]}))
         low, high = around(rows, encoded)
         for share in (-1.0, -0.3, 1.0):
@@ -95,23 +94,14 @@ def test_the_scaler_of_a_model_itself_stays_in_the_box(scaler):
 
 def test_other_columns_are_met_exactly():
     schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Categorical("b", ["x", "y", "z"])])
-    encoded = encoded_tolerance(schema, tolerances(schema, {"a": 0.25}))
+    encoded = schema.encode_tolerance(schema.check_tolerance({"a": 0.25}))
     rows = np.array([[0.5, 0.0, 1.0, 0.0]])
     low, high = around(rows, encoded)
     np.testing.assert_array_equal(low[:, 1:], rows[:, 1:])
     np.testing.assert_array_equal(high[:, 1:], rows[:, 1:])
     assert low[0, 0] == pytest.approx(0.25)
-    assert encoded_tolerance(schema, tolerances(schema)) is None
-    assert encoded_tolerance(schema, tolerances(schema, {"a": 0})) is None
-
-
-def test_what_is_given_counts_in_the_place_of_the_schema():
-    schema = pp.Schema(
-        [pp.Continuous("a", 0, 1, tolerance=0.5), pp.Continuous("b", 0, 1, tolerance=0.25)]
-    )
-    assert tolerances(schema) == {"a": (0.5, 0.5), "b": (0.25, 0.25)}
-    assert tolerances(schema, {"a": (0, 0.125)}) == {"a": (0.0, 0.125), "b": (0.25, 0.25)}
-    assert tolerances(schema, {"a": 0}) == {"b": (0.25, 0.25)}
+    assert schema.encode_tolerance(schema.check_tolerance(None)) is None
+    assert schema.encode_tolerance(schema.check_tolerance({"a": 0})) is None
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much", True, None])
@@ -119,10 +109,7 @@ def test_bad_numbers_are_refused(bad):
     schema = pp.Schema([pp.Continuous("a", 0, 1)])
     for given in (bad, (0, bad), (bad, 0, 0)):
         with raises(OptionError, name="tolerance", match="'a'"):
-            tolerances(schema, {"a": given})
-    if bad is not None:
-        with pytest.raises(SchemaError):
-            pp.Continuous("a", 0, 1, tolerance=bad)
+            schema.check_tolerance({"a": given})
 
 
 def test_what_cannot_be_missed_is_refused():
@@ -141,17 +128,17 @@ def test_what_cannot_be_missed_is_refused():
         ("ages", "did you mean 'age'"),
     ):
         with raises(OptionError, name="tolerance", value=name, match=word):
-            tolerances(schema, {name: 1.0})
+            schema.check_tolerance({name: 1.0})
 
 
 def test_an_immutable_feature_may_be_missed():
-    schema = pp.Schema([pp.Continuous("age", 18, 90, immutable=True, tolerance=1)])
-    assert tolerances(schema) == {"age": (1.0, 1.0)}
+    schema = pp.Schema([pp.Continuous("age", 18, 90, immutable=True)])
+    assert schema.check_tolerance({"age": 1}) == {"age": (1.0, 1.0)}
 
 
 def test_a_pair_opens_the_box_on_its_own_sides():
     schema = pp.Schema([pp.Continuous("age", 0, 10), pp.Continuous("debt", 0, 10)])
-    encoded = encoded_tolerance(schema, tolerances(schema, {"age": (0, 1), "debt": (2, 0.5)}))
+    encoded = schema.encode_tolerance(schema.check_tolerance({"age": (0, 1), "debt": (2, 0.5)}))
     low, high = around(np.array([[0.5, 0.5]]), encoded)
     assert low[0].tolist() == pytest.approx([0.5, 0.3])
     assert high[0].tolist() == pytest.approx([0.6, 0.55])
