@@ -786,3 +786,22 @@ def test_threshold_of_its_own_is_refused_and_the_advice_works(binary):
     plain = make_pipeline(StandardScaler(), LogisticRegression()).fit(binary.X, binary.y)
     model = Model.of(plain, cutoff=0.7)
     assert (model.predict(binary.fresh) == pipe.predict(binary.fresh)).all()
+
+
+def test_categories_of_one_label_or_all_rare_are_constant_columns():
+    frame, y = people()
+    frame = frame.assign(one="a", rare=[f"r{i}" for i in range(len(frame))])
+    encoder = OneHotEncoder(min_frequency=2)
+    columns = ColumnTransformer([("w", encoder, ["one", "rare"]), ("n", StandardScaler(), ["age"])])
+    pipe = fit(make_pipeline(columns, LogisticRegression()), frame, y)
+    model = Model.of(pipe)
+    assert list(model.schema.by_name) == ["age"]
+    assert (model.predict(frame) == pipe.predict(frame)).all()
+
+
+def test_column_of_thousands_of_categories_is_read():
+    zips = pd.DataFrame({"zip": [f"z{i % 1500}" for i in range(3000)], "age": np.arange(3000)})
+    y = (zips.index % 1500 < 700).astype(int)
+    columns = ColumnTransformer([("w", OneHotEncoder(), ["zip"]), ("n", StandardScaler(), ["age"])])
+    pipe = make_pipeline(columns, LogisticRegression()).fit(zips, y)
+    assert (Model.of(pipe).predict(zips) == pipe.predict(zips)).all()

@@ -269,9 +269,9 @@ def _input_transform(
     width: int,
 ) -> InputTransform:
     """From encoded rows to the columns: the least that says it."""
-    scale, shift = np.ones(width), np.zeros(width)
+    scale, shift, offset = np.ones(width), np.zeros(width), np.zeros(len(columns))
     known: set[int] = set()
-    matrix, offset = np.zeros((len(columns), width)), np.zeros(len(columns))
+    cells: dict[tuple[int, int], float] = {}  # of a matrix that is the unit matrix for most models
     for i, column in enumerate(columns):
         offset[i] = column.constant if isinstance(column, Mixture) else 0.0
         for a, single in _terms(column):
@@ -281,15 +281,20 @@ def _input_transform(
                 known.add(j)
                 scale[j], shift[j] = s, t
             same = (s, t) == (scale[j], shift[j])
-            matrix[i, j] += a if same else a * s / scale[j]
+            cells[i, j] = cells.get((i, j), 0.0) + (a if same else a * s / scale[j])
             offset[i] += 0.0 if same else a * (t - s / scale[j] * shift[j])
-    diagonal = matrix.shape == (width, width) and np.array_equal(matrix, np.eye(width))
+    diagonal = len(columns) == width and cells == {(i, i): 1.0 for i in range(width)}
+    matrix = None
     if diagonal:
         shift, offset = shift + offset, np.zeros(len(columns))
+    else:
+        matrix = np.zeros((len(columns), width))
+        for at, a in cells.items():
+            matrix[at] = a
     return InputTransform(
         scale if (scale != 1.0).any() else None,
         shift if (shift != 0.0).any() else None,
-        None if diagonal else matrix,
+        matrix,
         offset if (offset != 0.0).any() else None,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from proplace.core.errors import MissingExtraError, ModelNotSupportedError, require
 from proplace.core.limits import TABLE_COLUMNS
 from proplace.loaders.layers import per_column
-from proplace.loaders.trace import Trace, Value
+from proplace.loaders.trace import Trace, Value, check_labels
 from proplace.loaders.verify import Reading
 
 if TYPE_CHECKING:
@@ -466,7 +466,7 @@ def _hot(read: _KerasModel, layer: _Layer, value: Value, depth: int, mode: str) 
             f"{layer.where} has output_mode={mode!r} for values of shape {value.entries.shape}: it "
             "mixes several columns. Give each column an input of its own, of shape (None, 1)"
         )
-    found = read.trace.vectors(layer.where, value, np.eye(depth))
+    found = read.trace.one_hot(layer.where, value, depth)
     shape = found.entries.shape
     return Value(found.entries.reshape((*shape[:-2], depth) if single else shape))
 
@@ -497,6 +497,7 @@ def _lookup(read: _KerasModel, layer: _Layer, value: Value) -> Value:
         raise ModelNotSupportedError(
             f"{layer.where} has no vocabulary; call adapt() with the training column"
         )
+    check_labels(layer.where, len(labels))
     if getattr(own, "pad_to_max_tokens", False) and mode != "int":
         size = own.max_tokens
     found = read.trace.categories(

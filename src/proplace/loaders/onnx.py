@@ -16,11 +16,11 @@ import numpy as np
 
 from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupportedError
-from proplace.loaders.columns import Mixture, Single
+from proplace.loaders.columns import Single
 from proplace.loaders.layers import multi_label, per_column
 from proplace.loaders.onnx_graph import KNOWN, Graph, Named, Values, describe, unreadable
 from proplace.loaders.outputs import Output, chosen_logits, predicted, understood
-from proplace.loaders.trace import ROWS, Trace, Value, entries
+from proplace.loaders.trace import ROWS, Trace, Value, check_labels
 from proplace.loaders.verify import Whole, allowance, probe_rows, probe_table, unscaled
 from proplace.schema.values import is_missing
 
@@ -817,9 +817,10 @@ def _like(model: _OnnxModel, node: _Node) -> int:
 
 def _one_hot(model: _OnnxModel, node: _Node) -> Value:
     labels = node.labels("cats")
+    check_labels(node.where, len(labels))
     value = Value(node.value.entries)
     found = model.trace.categories(node.where, value, labels)
-    return model.trace.vectors(node.where, found, np.eye(len(labels)))
+    return model.trace.one_hot(node.where, found, len(labels))
 
 
 def _one_hot_of_codes(model: _OnnxModel, node: _Node) -> Value:
@@ -829,23 +830,25 @@ def _one_hot_of_codes(model: _OnnxModel, node: _Node) -> Value:
             f"{node.where} has {depth} categories, values {values[:9]} or another axis; up to "
             f"{limits.LABELS} categories are read, as 0 and 1 along the last axis"
         )
-    return model.trace.vectors(node.where, node.value, np.eye(depth))
+    return model.trace.one_hot(node.where, node.value, depth)
 
 
 def _label_encoder(model: _OnnxModel, node: _Node) -> Value:
     keys, values = node.labels("keys"), node.labels("values")
     if any(isinstance(value, str) for value in values) or len(keys) != len(values):
         raise ModelNotSupportedError(f"{node.where} renames categories; encode them as numbers")
+    check_labels(node.where, len(keys))
     order = sorted(range(len(keys)), key=lambda i: float(values[i]))
     codes = [float(values[i]) for i in order]
     ordered = codes == [float(i) for i in range(len(codes))]
     labels = [keys[i] for i in order] if ordered else keys
-    named = model.trace.categories(node.where, Value(node.value.entries), labels, ordered=ordered)
-    found: list[Any] = []
-    for category in named.entries.flat:
-        terms = ((float(v), Single(category.feature, n)) for n, v in enumerate(values) if v)
-        found.append(Single(category.feature) if ordered else Mixture(tuple(terms)))
-    return Value(entries(found).reshape(named.entries.shape))
+    return model.trace.categories(
+        node.where,
+        Value(node.value.entries),
+        labels,
+        codes=codes if ordered else [float(value) for value in values],
+        ordered=ordered,
+    )
 
 
 def _imputer(model: _OnnxModel, node: _Node) -> Value:

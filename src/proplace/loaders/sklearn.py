@@ -1,8 +1,8 @@
-"""Networks and whole models from scikit-learn."""
+"""Fitted classifiers and pipelines of scikit-learn, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
-from proplace.loaders.columns import Flow, Mixture, Single
+from proplace.loaders.trace import Trace, Value
 from proplace.loaders.verify import (
     Whole,
     allowance,
@@ -48,11 +48,9 @@ from proplace.loaders.verify import (
 if TYPE_CHECKING:
     from proplace.core.network import Array, Precision
     from proplace.core.transforms import InputTransform
-    from proplace.loaders.columns import Flowing
     from proplace.schema import Schema
 
-Columns = list["Flowing"]
-Step = Callable[["Flow", str, Any, Columns], Columns]
+Step = Callable[[Trace, str, Any, Value], Value]
 
 # Classifiers whose scores (decision_function) are linear; the class is that of the largest.
 _LINEAR = (LinearSVC, SGDClassifier, RidgeClassifier, RidgeClassifierCV, Perceptron)
@@ -78,15 +76,16 @@ def from_sklearn(model: object) -> Network:
         and as class 0 in scikit-learn.
     """
     pipeline = _Pipeline(model)
-    network = pipeline.network(pipeline.flow.numbers(pipeline.columns, pipeline.titles))
+    trace = pipeline.trace
+    network = pipeline.network(trace.flow.numbers(trace.columns, trace.titles))
     X = probe_rows(network)
-    return pipeline.agreeing(network, X, pipeline.table(pd.DataFrame(X, columns=pipeline.titles)))
+    return pipeline.agreeing(network, X, pipeline.table(pd.DataFrame(X, columns=trace.titles)))
 
 
 def whole_sklearn(model: object) -> Whole:
     """Read a fitted classifier together with all that stands in front of it."""
     pipeline = _Pipeline(model)
-    schema, input_transform = pipeline.flow.finish(pipeline.columns)
+    schema, input_transform = pipeline.trace.flow.finish(pipeline.trace.columns)
     probe = probe_table(schema)
     rows, table = schema.encode(probe), pipeline.table(probe)
     network = pipeline.agreeing(pipeline.network(input_transform), rows, table)
@@ -106,7 +105,7 @@ def whole_sklearn(model: object) -> Whole:
         schema,
         pipeline.classes,
         predict,
-        columns=tuple(pipeline.titles),
+        columns=tuple(pipeline.trace.titles),
         has_column_names=pipeline.has_column_names,
         probabilities=probabilities if has_probabilities else None,
     )
@@ -125,7 +124,7 @@ class _Pipeline:
     def __init__(self, model: Any) -> None:
         self.source = getattr(model, "best_estimator_", model)
         front, self.where, self.classifier = _steps(self.source)
-        self.layers = _layers(self.where, self.classifier)
+        layers = _layers(self.where, self.classifier)
         if len(self.classifier.classes_) < 2:
             raise ModelNotSupportedError(
                 f"{self.where} was fitted on rows of a single class; it needs two"
@@ -135,12 +134,16 @@ class _Pipeline:
         names = getattr(self.source, "feature_names_in_", None)
         self.has_column_names = names is not None
         count = int(self.source.n_features_in_)
-        self.titles = [f"x{i}" for i in range(count)] if names is None else [str(n) for n in names]
-        self.flow = Flow()
-        self.columns: list[Flowing] = [self.flow.column(title) for title in self.titles]
+        titles = [f"x{i}" for i in range(count)] if names is None else [str(n) for n in names]
+        self.trace = Trace(self.where, "linear")
+        value = self.trace.input(titles, (count,))
         for path, step in front:
-            self.columns = apply(self.flow, path, step, self.columns)
-        self._used = self.flow.used(self.columns)
+            value = apply(self.trace, path, step, value)
+        for i, (W, b) in enumerate(layers):
+            if i:
+                value = self.trace.relu(self.where, value)
+            value = self.trace.linear(self.where, value, W, b, ("", None))
+        self.precision: Precision = "float32" if layers[0][0].dtype == np.float32 else "float64"
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -150,12 +153,13 @@ class _Pipeline:
 
     def table(self, frame: pd.DataFrame) -> Any:
         """Return a table as the source takes it; what it never looks at may be left out."""
+        trace, used = self.trace, self.trace.used()
         whole = pd.DataFrame(
             {
-                title: self.flow.anything(title)
-                if title not in frame and title not in self._used
+                title: trace.flow.anything(title)
+                if title not in frame and title not in used
                 else frame[title]
-                for title in self.titles
+                for title in trace.titles
             },
             index=frame.index,
         )
@@ -163,11 +167,10 @@ class _Pipeline:
 
     def network(self, input_transform: InputTransform, factor: float = 1.0) -> Network:
         """Return the classifier's layers behind an input transform, logits times a factor."""
-        precision: Precision = "float32" if self.layers[0][0].dtype == np.float32 else "float64"
-        W, b = self.layers[-1]
-        last = (factor * W, None if b is None else factor * b)
-        layers = [*self.layers[:-1], last]
-        return Network(layers, **input_transform.parts, precision=precision, folds=None)
+        *rest, last = self.trace.chain.network(self.precision).layers
+        scaled = (factor * last.W, None if last.b is None else factor * last.b)
+        layers = [*((layer.W, layer.b) for layer in rest), scaled]
+        return Network(layers, **input_transform.parts, precision=self.precision, folds=None)
 
     def agreeing(self, network: Network, X: Array, table: Any) -> Network:
         """Return the network, or the one with doubled logits, whose probabilities are the model's."""
@@ -320,16 +323,16 @@ _NEXT = (
 )
 
 
-def apply(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
+def apply(trace: Trace, path: str, step: Any, value: Value) -> Value:
     """Lead columns through one step of a pipeline; ``path`` names it, such as ``prepare.scale``."""
     if step is None or (isinstance(step, str) and step == "passthrough"):
-        return columns
+        return value
     if isinstance(step, FunctionTransformer) and step.func is None:  # 'passthrough', once fitted
-        return columns
+        return value
     for kind, function in _STEPS:
         if isinstance(step, kind):
             check_fitted(named(path, step), step)
-            return function(flow, path, step, columns)
+            return function(trace, path, step, value)
     raise ModelNotSupportedError(
         f"{named(path, step)} stands in front of the classifier and is not read. {_NEXT}"
     )
@@ -359,43 +362,54 @@ def inside(path: str, name: str) -> str:
 # -- steps made of steps ---------------------------------------------------------------------------
 
 
-def _pipeline(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
+def _pipeline(trace: Trace, path: str, step: Any, value: Value) -> Value:
     for name, part in step.steps:
-        columns = apply(flow, inside(path, name), part, columns)
-    return columns
+        value = apply(trace, inside(path, name), part, value)
+    return value
 
 
-def _column_transformer(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
-    out: Columns = []
+def _column_transformer(trace: Trace, path: str, step: Any, value: Value) -> Value:
+    parts = []
     places = step._transformer_to_input_indices
     for name, part, _ in step.transformers_:
         if (isinstance(part, str) and part == "drop") or not len(places.get(name, ())):
             continue
-        out += apply(flow, inside(path, name), part, [columns[i] for i in places[name]])
-    return out
+        chosen = _selected(trace, named(path, step), value, places[name])
+        parts.append(apply(trace, inside(path, name), part, chosen))
+    return _joined(trace, named(path, step), parts)
 
 
-def _feature_union(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
-    out: Columns = []
+def _feature_union(trace: Trace, path: str, step: Any, value: Value) -> Value:
+    parts = []
     for name, part in step.transformer_list:
         if isinstance(part, str) and part == "drop":
             continue
         weight = (step.transformer_weights or {}).get(name, 1.0)
-        found = apply(flow, inside(path, name), part, columns)
-        out += found if weight == 1.0 else [column.then(0.0, 1.0 / weight) for column in found]
-    return out
+        found = apply(trace, inside(path, name), part, value)
+        parts.append(trace.affine(named(path, step), found, weight, 0.0))
+    return _joined(trace, named(path, step), parts)
+
+
+def _selected(trace: Trace, where: str, value: Value, places: Any) -> Value:
+    found: Value = trace.move(where, [value], lambda rows: rows[0][:, places])
+    return found
+
+
+def _joined(trace: Trace, where: str, values: list[Value]) -> Value:
+    found: Value = trace.move(where, values, lambda rows: np.concatenate(rows, axis=1))
+    return found
 
 
 # -- scalers ---------------------------------------------------------------------------------------
 
 
-def _scaler(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
+def _scaler(trace: Trace, path: str, step: Any, value: Value) -> Value:
     if getattr(step, "clip", False):
         raise ModelNotSupportedError(
             f"{named(path, step)} has clip=True, which is not an affine map; fit it with clip=False"
         )
-    count = len(columns)
-    offset, scale = np.zeros(count), np.ones(count)
+    offset: Any = 0.0
+    scale: Any = 1.0
     if isinstance(step, StandardScaler):
         offset = step.mean_ if step.with_mean else offset
         scale = step.scale_ if step.with_std else scale
@@ -410,40 +424,38 @@ def _scaler(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
             offset = -np.asarray(step.min_, np.float64) * scale
     else:
         scale = step.scale_
-    pairs = zip(columns, offset, scale, strict=True)
-    return [column.then(float(o), float(s)) for column, o, s in pairs]
+    return trace.standardise(named(path, step), value, offset, scale)
 
 
 # -- categories ------------------------------------------------------------------------------------
 
 
-def _one_hot(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
-    out: Columns = []
-    dropped = step.drop_idx_ if step.drop_idx_ is not None else [None] * len(columns)
-    grouped = getattr(step, "infrequent_categories_", None) or [None] * len(columns)
-    for column, labels, infrequent, drop in zip(
-        columns, step.categories_, grouped, dropped, strict=True
+def _one_hot(trace: Trace, path: str, step: Any, value: Value) -> Value:
+    """Write each column in 0/1 columns: infrequent labels share one, a dropped label has none."""
+    where, count, parts = named(path, step), len(step.categories_), []
+    dropped = step.drop_idx_ if step.drop_idx_ is not None else [None] * count
+    grouped = getattr(step, "infrequent_categories_", None) or [None] * count
+    for i, (labels, infrequent, drop) in enumerate(
+        zip(step.categories_, grouped, dropped, strict=True)
     ):
-        name = flow.labels(named(path, step), column, list(labels), ordered=False)
         rare = set() if infrequent is None else set(infrequent.tolist())
-        groups: list[list[int]] = [[n] for n, label in enumerate(labels) if label not in rare]
+        groups = [[n] for n, label in enumerate(labels) if label not in rare]
         if rare:
             groups.append([n for n, label in enumerate(labels) if label in rare])
-        if drop is not None:
-            gone = next(g for g, group in enumerate(groups) if int(drop) in group)
-            groups.pop(gone)
-        out += [_any_of(name, group) for group in groups]
-    return out
+        kept = [group for group in groups if drop is None or int(drop) not in group]
+        codes = {n: code for code, group in enumerate(kept) for n in group}
+        column = trace.categories(
+            where,
+            Value(value.entries[i : i + 1]),
+            labels,
+            codes=[codes.get(n, -1) for n in range(len(labels))],
+        )
+        found = trace.one_hot(where, column, len(kept))
+        parts.append(Value(found.entries[0]))
+    return _joined(trace, where, parts)
 
 
-def _any_of(name: str, labels: Sequence[int]) -> Flowing:
-    """Return the 0/1 column of one label, or of several that count as one."""
-    if len(labels) == 1:
-        return Single(name, labels[0])
-    return Mixture(tuple((1.0, Single(name, n)) for n in labels))
-
-
-def _ordinal(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
+def _ordinal(trace: Trace, path: str, step: Any, value: Value) -> Value:
     if getattr(step, "infrequent_categories_", None) and any(
         group is not None for group in step.infrequent_categories_
     ):
@@ -451,13 +463,15 @@ def _ordinal(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
             f"{named(path, step)} groups infrequent categories; fit it without min_frequency and "
             "max_categories"
         )
-    return [
-        Single(flow.labels(named(path, step), column, list(labels), ordered=True))
-        for column, labels in zip(columns, step.categories_, strict=True)
+    where = named(path, step)
+    parts = [
+        trace.categories(where, Value(value.entries[i : i + 1]), labels, ordered=True)
+        for i, labels in enumerate(step.categories_)
     ]
+    return _joined(trace, where, parts)
 
 
-def _imputer(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
+def _imputer(trace: Trace, path: str, step: Any, value: Value) -> Value:
     if step.add_indicator:
         raise ModelNotSupportedError(
             f"{named(path, step)} has add_indicator=True; whether a cell is missing is nothing a "
@@ -468,32 +482,28 @@ def _imputer(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
             f"{named(path, step)} takes {step.missing_values!r} for a missing cell; replace it by an "
             "empty cell in the table and fit with missing_values=nan"
         )
-    out: Columns = []
-    for column, value in zip(columns, step.statistics_, strict=True):
-        if isinstance(value, float) and np.isnan(value):
-            raise ModelNotSupportedError(
-                f"{named(path, step)} saw a column without any value; drop that column and fit again"
-            )
-        flow.fill(named(path, step), column, value)
-        out.append(column)
-    return out
+    if any(isinstance(fill, float) and np.isnan(fill) for fill in step.statistics_):
+        raise ModelNotSupportedError(
+            f"{named(path, step)} saw a column without any value; drop that column and fit again"
+        )
+    return trace.impute(named(path, step), value, step.statistics_)
 
 
 # -- linear maps -----------------------------------------------------------------------------------
 
 
-def _pca(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
-    matrix = step.components_
+def _pca(trace: Trace, path: str, step: Any, value: Value) -> Value:
+    where, matrix = named(path, step), step.components_
     mean = getattr(step, "mean_", None)
     if mean is not None:
-        columns = [column.then(float(m), 1.0) for column, m in zip(columns, mean, strict=True)]
+        value = trace.standardise(where, value, mean, 1.0)
     if getattr(step, "whiten", False):
         matrix = matrix / np.sqrt(step.explained_variance_)[:, None]
-    return flow.mix(columns, matrix, np.zeros(len(matrix)))
+    return trace.matrix(where, value, matrix)
 
 
-def _selector(flow: Flow, path: str, step: Any, columns: Columns) -> Columns:
-    return [columns[i] for i in np.flatnonzero(step.get_support())]
+def _selector(trace: Trace, path: str, step: Any, value: Value) -> Value:
+    return _selected(trace, named(path, step), value, np.flatnonzero(step.get_support()))
 
 
 _STEPS: tuple[tuple[Any, Step], ...] = (

@@ -455,7 +455,7 @@ def _one_hot(call: _Call) -> Any:
         raise ModelNotSupportedError(
             f"{call.where} counts the categories of the rows at hand; give it num_classes"
         )
-    return call.trace.vectors(call.where, call.followed[0], np.eye(count))
+    return call.trace.one_hot(call.where, call.followed[0], count)
 
 
 def _cast(call: _Call) -> Any:

@@ -8,7 +8,7 @@ In front of the first trained layer a value holds columns of the table on their 
 - ``input``: columns of the table enter;
 - ``move``: any reshape, selection, concatenation or transposition;
 - ``affine``, ``standardise``, ``add``, ``matrix``: fixed numbers, or sums of columns;
-- ``categories``, ``vectors``, ``number``: labels and their codes, 0/1 columns or embeddings;
+- ``categories``, ``one_hot``, ``vectors``: labels and their codes, 0/1 columns or embeddings;
 - ``impute``: what a missing cell counts as;
 - ``linear``, ``relu``, ``activation``: the trained layers.
 
@@ -47,10 +47,14 @@ class AmbiguousWidth(ModelNotSupportedError):
 
 @dataclass(frozen=True)
 class Category:
-    """The number that stands for a category: ``codes[n]`` for its label ``n``."""
+    """The number that stands for a category: ``codes[n]`` for its label ``n``.
+
+    A category is ``ordered`` if its numbers are the levels 0, 1, ... of a scale.
+    """
 
     feature: str
-    codes: tuple[int, ...]
+    codes: tuple[float, ...]
+    ordered: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,25 +283,50 @@ class Trace:
         value: Value,
         labels: Sequence[Any],
         *,
-        codes: Sequence[int] | None = None,
+        codes: Sequence[float] | None = None,
         ordered: bool = False,
     ) -> Value:
         """Take columns of the table for categories of these labels, with a code for each."""
         self._in_front(where, value)
-        check_labels(where, len(labels))
-        found = []
-        for column in value.entries.flat:
-            name = self.flow.labels(where, column, list(labels), ordered=ordered)
-            found.append(Category(name, tuple(range(len(labels)) if codes is None else codes)))
+        known = tuple(range(len(labels)) if codes is None else codes)
+        found = [
+            Category(self.flow.labels(where, column, labels, ordered=ordered), known, ordered)
+            for column in value.entries.flat
+        ]
         return Value(entries(found).reshape(value.entries.shape))
 
+    def one_hot(self, where: str, value: Value, depth: int) -> Value:
+        """Write the codes 0, 1, ... of categories in ``depth`` columns of 0 and 1.
+
+        A label with a negative code has no column.
+        """
+        found: list[Flowing] = []
+        for category in self._categories(where, value, depth, depth):
+            labels: list[list[Single]] = [[] for _ in range(depth)]
+            for n, code in enumerate(category.codes):
+                if code >= 0:
+                    labels[int(code)].append(Single(category.feature, n))
+            found += [_any_of(group, len(category.codes)) for group in labels]
+        return Value(entries(found).reshape(*value.entries.shape, depth))
+
     def vectors(self, where: str, value: Value, E: Array, first: int = 0) -> Value:
-        """Write row ``k`` of ``E`` for code ``k``: 0/1 columns, or an embedding.
+        """Write row ``k`` of ``E`` for code ``k``, as an embedding does.
 
         Plain columns become categories, whose labels are the numbers from ``first`` on.
         """
-        self._in_front(where, value)
         count, size = E.shape
+        found = []
+        for category in self._categories(where, value, count, size, first):
+            labels = [Single(category.feature, n) for n in range(len(category.codes))]
+            chosen = E[[int(code) for code in category.codes]]
+            found += [_of_labels(labels, chosen[:, j].tolist()) for j in range(size)]
+        return Value(entries(found).reshape(*value.entries.shape, size))
+
+    def _categories(
+        self, where: str, value: Value, count: int, size: int, first: int = 0
+    ) -> list[Category]:
+        """Take entries for categories with codes below ``count``, each written in ``size`` columns."""
+        self._in_front(where, value)
         if size * value.entries.size > TABLE_COLUMNS:
             raise ModelNotSupportedError(
                 f"{where} makes {size * value.entries.size:,} columns; at most {TABLE_COLUMNS:,} are "
@@ -305,29 +334,28 @@ class Trace:
             )
         found = []
         for entry in value.entries.flat:
-            if isinstance(entry, Category):
-                if max(entry.codes) >= count:
-                    raise ModelNotSupportedError(
-                        f"{where} knows the numbers below {count}, but column {entry.feature!r} has "
-                        f"categories up to number {max(entry.codes)}; raise its size and train the "
-                        "model again"
-                    )
+            if isinstance(entry, Category) and not entry.ordered:
                 category = entry
             else:
                 check_labels(where, count)
                 codes = tuple(range(first, count))
-                name = self.flow.labels(where, entry, codes, ordered=False)
+                name = self.flow.labels(where, _number(entry), codes, ordered=False)
                 category = Category(name, codes)
-            labels = [Single(category.feature, n) for n in range(len(category.codes))]
-            chosen = E[list(category.codes)]
-            found += [_of_labels(labels, chosen[:, j].tolist()) for j in range(size)]
-        return Value(entries(found).reshape(*value.entries.shape, size))
+            if any(code >= count or code != int(code) for code in category.codes):
+                raise ModelNotSupportedError(
+                    f"{where} knows the numbers below {count}, but column {category.feature!r} has "
+                    f"categories up to number {max(category.codes)}; raise its size and train the "
+                    "model again"
+                )
+            found.append(category)
+        return found
 
     def impute(self, where: str, value: Value, fills: Sequence[Any]) -> Value:
         """Take note of what missing cells count as."""
         self._in_front(where, value)
         for column, fill in zip(value.entries.flat, fills, strict=True):
-            self.flow.fill(where, column, fill)
+            if not isinstance(column, Category):  # an encoder takes no missing cell
+                self.flow.fill(where, column, fill)
         return value
 
     def numbers(self, where: str, value: Value) -> Entries:
@@ -476,8 +504,19 @@ def _number(entry: Any) -> Flowing:
     if not isinstance(entry, Category):
         found: Flowing = entry
         return found
+    if entry.ordered:
+        return Single(entry.feature)
     terms = ((float(code), Single(entry.feature, n)) for n, code in enumerate(entry.codes) if code)
     return Mixture(tuple(terms))
+
+
+def _any_of(labels: Sequence[Single], known: int) -> Flowing:
+    """Return the column that is 1 for these of the ``known`` labels of a category."""
+    if len(labels) == known or not labels:
+        return Mixture((), float(bool(labels)))
+    if len(labels) == 1:
+        return labels[0]
+    return Mixture(tuple((1.0, label) for label in labels))
 
 
 def _of_labels(labels: Sequence[Single], values: Sequence[float]) -> Flowing:
