@@ -40,6 +40,32 @@ def test_oracle_finds_nothing_wrong():
     assert "20 problems, 20 optimal; 0 wrong" in output_of("oracle.py", "--problems", "20")
 
 
+def test_referees_agree_with_worst_case_margins():
+    printed = output_of("referees.py", "--problems", "12", "--rows", "1")
+    rows = {line.split(" | ")[0]: line for line in printed.splitlines() if line.startswith("| ")}
+    assert "0 disagreements: the library is wrong in 0" in printed
+    assert {"| rational: worst shift", "| Gurobi, weights as variables", "| sampling"} < set(rows)
+
+
+@pytest.mark.parametrize("error", ["1e-3", "-1e-3"])
+def test_referees_find_margins_that_are_wrong(error):
+    """A margin that is too large loses to a network; one that is too small loses to its proof."""
+    code = f"""
+import numpy as np, referees
+true = referees.ours
+def moved(problem):
+    lower, upper, network = true(problem)
+    return referees.Claim(lower + {error}, upper + {error}, network)
+referees.ours = moved
+tally = referees.Tally()
+rng = np.random.default_rng(0)
+for number in range(12):
+    referees.compare(referees.random_problem(rng), rng, tally, "planted")
+print(len(tally.wrong) >= 12, len(tally.settled))
+"""
+    assert output_of("-c", code).split() == ["True", "0"]
+
+
 def test_certify_agrees_with_programs():
     line = output_of("certify.py", "--rows", "3", "--only", "compas").splitlines()[-1]
     assert line.count("3 of 3") >= 2
