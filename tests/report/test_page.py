@@ -10,6 +10,10 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
 from proplace.core.errors import OptionError
@@ -297,3 +301,28 @@ def test_answers_of_another_method_have_a_report(lender, tmp_path):
     with raises(OptionError, name="result", match="delta"):
         plain.plot()
     plain[0].plot()
+
+
+def test_retrained_pipelines_read_counterfactuals_in_original_units(tmp_path):
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(
+        {
+            "income": rng.normal(40_000, 9_000, 300).round(-2),
+            "job": rng.choice(["cook", "clerk"], 300),
+        }
+    )
+    y = np.where(table.income + 5_000 * (table.job == "clerk") > 42_000, "yes", "no")
+
+    def pipeline(rows):
+        steps = make_column_transformer((StandardScaler(), ["income"]), (OneHotEncoder(), ["job"]))
+        return make_pipeline(steps, LogisticRegression()).fit(table.iloc[rows], y[rows])
+
+    current = pipeline(np.arange(300))
+    later = [pipeline(rng.choice(300, 40)) for _ in range(9)]
+    result = pp.Proplace(current, 0.001).fit(table).explain(table[y == "no"][:6], "yes")
+    frame = pd.DataFrame([e.counterfactual for e in result])
+    accepted = sum((other.predict(frame) == "yes").astype(int) for other in later)
+    assert 0 < accepted.min() < 9
+    page = Page(result.report(tmp_path / "report.html", retrained=later))
+    for count in accepted:
+        assert f"holds on {count} of 9" in page.text

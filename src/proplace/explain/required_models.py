@@ -62,13 +62,32 @@ def read_required(
         source, delta = _parts(entry)
         name = _name(source, number, {name for name, *_ in found})
         try:
-            own = with_cutoff_of(base, Model.of(source))
+            own, model = _read(base, source, schema)
             shifts = shifts_for(own, delta)
-            model = taking_rows_of(base, described(base, source, own, schema))
         except ProplaceError as error:
             raise type(error)(f"required_models, {name}: {error}", name=name) from None
         found.append((name, model, shifts.with_input_transform(model.network)))
     return found
+
+
+def read_retrained(
+    base: Model | None, retrained: Sequence[object], schema: Schema | None
+) -> list[Network]:
+    """Read retrained models as networks for the encoded rows of the current model."""
+    found: list[Network] = []
+    for number, source in enumerate(retrained):
+        try:
+            model = Model.of(source) if base is None else _read(base, source, schema)[1]
+        except ProplaceError as error:
+            raise type(error)(f"retrained[{number}]: {error}", name="retrained") from None
+        found.append(model.network)
+    return found
+
+
+def _read(base: Model, source: object, schema: Schema | None) -> tuple[Model, Model]:
+    """Read another model: as it is, and as a model for the rows of the current model."""
+    own = with_cutoff_of(base, Model.of(source))
+    return own, taking_rows_of(base, described(base, source, own, schema))
 
 
 def described(base: Model, source: object, own: Model, schema: Schema | None) -> Model:

@@ -477,7 +477,7 @@ class Explanations(Sequence[Explanation]):
         self,
         wording: Wording | None = None,
         *,
-        retrained: Sequence[Network] = (),
+        retrained: Sequence[object] = (),
     ) -> Figure:
         """Draw how the answers fare as delta grows, and on retrained networks (extra ``plot``).
 
@@ -488,12 +488,22 @@ class Explanations(Sequence[Explanation]):
         wording
             What to call things.
         retrained
-            Networks on which to count how many answers still hold.
+            Retrained models on which to count how many counterfactuals are still valid: anything that
+            ``Proplace`` takes as a model.
         """
         from proplace.explain.words import Wording
         from proplace.report.plots import result_figure
 
-        return result_figure(self, retrained, wording or Wording())
+        return result_figure(self, self._networks(retrained), wording or Wording())
+
+    def _networks(self, retrained: Sequence[object]) -> list[Network]:
+        """Read retrained models as networks for the encoded rows of these explanations."""
+        from proplace.explain.required_models import read_retrained
+
+        setting = next((e.setting for e in self if e.setting is not None), None)
+        if setting is None:
+            return read_retrained(None, retrained, None)
+        return read_retrained(setting.model, retrained, setting.schema)
 
     def report(
         self,
@@ -501,7 +511,7 @@ class Explanations(Sequence[Explanation]):
         wording: Wording | None = None,
         *,
         title: str = "What would change the outcome",
-        retrained: Sequence[Network] = (),
+        retrained: Sequence[object] = (),
         proofs: str | os.PathLike[str] | None = None,
         kept: str | os.PathLike[str] | None = None,
         note: str = "",
@@ -540,7 +550,7 @@ class Explanations(Sequence[Explanation]):
             self,
             wording or Wording(),
             title=title,
-            retrained=retrained,
+            retrained=self._networks(retrained),
             proofs=proofs,
             kept=kept,
             note=note,
