@@ -36,7 +36,7 @@ picture: $(VENV)/demo.stamp
 	$(BIN)/proplace demo --out build/demo
 	cp build/demo/picture.png docs/img/demo.png
 
-# docs/testing.md: quick tests after every change; CI runs test and test-slow.
+# CONTRIBUTING.md: quick tests after every change; CI runs test and test-slow.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: $(VENV)/test.stamp
@@ -48,7 +48,7 @@ test-slow: $(VENV)/test.stamp
 test-all: $(VENV)/test.stamp
 	$(PYTEST) --hypothesis-profile=all
 
-# Mutation testing of one module: make mutants ONLY=certification.bounds (docs/testing.md)
+# Mutation testing of one module: make mutants ONLY=certification.bounds (CONTRIBUTING.md)
 MUTMUT := 3.8.1
 mutants: $(VENV)/test.stamp
 	@test -n "$(ONLY)" || { echo "name a module: make mutants ONLY=certification.bounds"; exit 2; }

@@ -113,6 +113,6 @@ PREPARED = {
     "cli.md": lender,
     "experiment.md": retrained,
     "promises.md": lender,
-    "shifts.md": last_ten,
+    "delta.md": last_ten,
     "workbench.md": workbench,
 }
