@@ -62,7 +62,7 @@ def fill(path: Path, pipe: object, count: int) -> None:
     """Write promises of rows that a pipeline accepts."""
     model = pp.Model.of(pipe)
     shifts = pp.Shifts.of(model.network, DELTA)
-    guarantee = Guarantee((Member(model.network, shifts, "the model in use"),))
+    guarantee = Guarantee((Member(model.network, shifts, "the current model"),))
     setting = Setting(guarantee, model.without_original())
     documents = terms_documents(setting, 1, None)
     table, _ = table_of(4 * count, 7)

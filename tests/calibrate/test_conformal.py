@@ -250,7 +250,7 @@ def test_sizes_that_are_tried_do_not_depend_on_the_retrained_models():
 
 
 def test_the_size_of_a_box_is_chosen_in_place_of_delta():
-    """A box in which only the bias moves; the middle is not the model in use."""
+    """A box in which only the bias moves; the middle is not the current model."""
     box = pp.Shifts(threshold(0.62), threshold(0.5))
     later = [threshold(0.5 + 0.006 * n) for n in range(19)]
     sizes = [0.01, 0.5, 1.0, 2.0]

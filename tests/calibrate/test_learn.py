@@ -348,7 +348,7 @@ def lender():
 
 
 def test_pipelines_whose_scalers_were_fitted_again(lender):
-    """The box lies behind the scalers of the model in use, whatever those of the history are."""
+    """The box lies behind the scalers of the current model, whatever those of the history are."""
     pipe, later = lender
     box = pp.Shifts.learn(later, 0.8, source=pipe)
     base = pp.Model.of(pipe)

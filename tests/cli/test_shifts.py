@@ -488,7 +488,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
     _, nets, _ = past
     back = pp.read_results(votes)
     sets = back[0].setting.guarantee.members
-    assert [each.name for each in sets] == ["the model in use", "past-2.npz", "past-1.npz"]
+    assert [each.name for each in sets] == ["the current model", "past-2.npz", "past-1.npz"]
     assert sets[1].shifts.radius == 0.005
     assert np.array_equal(sets[1].network.layers[0].W, nets[2].layers[0].W)
     assert sets[2].shifts.digest == pp.Shifts.load(votes / "shifts-3.npz").digest

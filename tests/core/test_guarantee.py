@@ -16,7 +16,7 @@ BOX = pp.Shifts.of(NET, 0.1).intersect(pp.Shifts.of(NET, [(0.2, 0.05), (0.1, 0.3
 def test_guarantee_is_read_back_from_json():
     members = (
         Member(NET, BOX, "the box"),
-        Member(NET, pp.Shifts.of(NET, 0.0), "the model in use"),
+        Member(NET, pp.Shifts.of(NET, 0.0), "the current model"),
         Member(NET, pp.Shifts.of(NET, [(0.1, 0.0), (0.0, 0.2)]), "another"),
         Member(BARE, pp.Shifts.of(BARE, 0.05)),
     )

@@ -224,7 +224,7 @@ def test_people_with_answers_are_never_asked(monkeypatch):
 
 
 def test_box_without_its_network_can_be_fixed():
-    """The model in use accepts a known row, which says nothing of a box that it does not lie in."""
+    """The current model accepts a known row, which says nothing of a box that it does not lie in."""
     schema = pp.Schema.encoded(1, lower=0.0, upper=1.0)
     net = pp.Network([([[1.0]], [-0.5])])
     low, high = (pp.Network([([[1.0]], [bias])]) for bias in (-2.1, -1.9))
@@ -233,7 +233,7 @@ def test_box_without_its_network_can_be_fixed():
     assert net.predict([[0.9]])[0] == 1
     (answer,) = pp.Proplace(net, box, schema=schema).fit([[0.9]]).explain([[0.2]])
     assert answer.status == "fixed_prediction"
-    assert answer.reason.startswith("every network of the box of the model in use refuses it")
+    assert answer.reason.startswith("every network of the box of the current model refuses it")
 
 
 def test_ranges_drafted_from_a_table_prove_no_fixed_prediction():

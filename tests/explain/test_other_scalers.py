@@ -1,4 +1,4 @@
-"""Boxes of models whose scalers were fitted again: behind the model in use, or not at all."""
+"""Boxes of models whose scalers were fitted again: behind the current model, or not at all."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_it_says_what_was_asked_of_what():
         "guarantee": {
             "members": [
                 {
-                    "name": "the model in use",
+                    "name": "the current model",
                     "network": found.network_digest,
                     "delta": 0.05,
                     "about": "",

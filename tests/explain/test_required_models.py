@@ -103,7 +103,7 @@ def test_pipelines_with_their_own_scalers(schema):
     also = [pipes[1], (pipes[2], 0.01)]
     explainer = pp.Proplace(pipes[0], 0.02, required_models=also, **options).fit(table)
     names = [models.name for models in explainer.guarantee_.members]
-    assert names == ["the model in use", "network 2", "network 3"]
+    assert names == ["the current model", "network 2", "network 3"]
     people = refused(table, pipes[0], 6)
     result = explainer.explain(people, target="yes", gap=0)
     alone = pp.Proplace(pipes[0], 0.02, **options).fit(table)
@@ -133,7 +133,7 @@ def test_pipelines_with_their_own_scalers(schema):
 
 
 def test_the_other_network_is_what_the_model_itself_says():
-    """On the rows of the model in use, with the trained layers as they are."""
+    """On the rows of the current model, with the trained layers as they are."""
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.02, required_models=list(pipes[1:])).fit(table)
     rows = explainer.model_.encode(table)
@@ -193,14 +193,14 @@ def test_a_torch_module_of_another_architecture():
 
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 def test_a_model_in_use_that_lies_outside_of_its_box(search):
-    """A box learned elsewhere: it and the model in use both have a say."""
+    """A box learned elsewhere: it and the current model both have a say."""
     net = pp.Network([([[1.0, 0.2]], [-0.5])])
     low, high = (pp.Network([([[w, 1.0]], [-0.6])]) for w in (0.1, 0.2))
     box = pp.Shifts(low, high, description="last year")
     X = np.random.default_rng(0).uniform(0.0, 1.0, (200, 2))
     explainer = pp.Proplace(net, box, k=6, search=search).fit(X)
     first, second = explainer.guarantee_.members
-    assert (first.name, second.name) == ("the box of the model in use", "the model in use")
+    assert (first.name, second.name) == ("the box of the current model", "the current model")
     assert first.shifts == box
     assert second.shifts.is_single_network
     result = explainer.explain([[0.1, 0.1], [0.3, 0.9]], gap=0)
@@ -209,7 +209,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
         assert net.margin(answer.encoded_counterfactual)[0] >= 1e-6 - 1e-12
         assert milp_margin(net, answer.encoded_counterfactual, box, 1) >= 1e-6 - 1e-9
     _, other = result.provenance.guarantee["members"]
-    assert (other["name"], other["delta"]) == ("the model in use", 0.0)
+    assert (other["name"], other["delta"]) == ("the current model", 0.0)
     assert other["network"] == result.provenance.network_digest
     inside = pp.Proplace(low, box, k=6).fit(X)
     assert len(inside.guarantee_.members) == 1
@@ -223,7 +223,7 @@ def test_another_network_outside_of_its_box_has_a_say_too():
         [[0.0], [1.0]]
     )
     assert [models.name for models in explainer.guarantee_.members] == [
-        "the model in use",
+        "the current model",
         "the box of network 2",
         "network 2",
     ]
@@ -289,8 +289,8 @@ def test_the_reason_says_which_network_leaves_nothing(tmp_path):
     first = int((total - 0.5 - 0.01 * (1.0 + total) >= 1e-6 + 1e-4).sum())
     second = int((total[total - 0.5 - 0.01 * (1.0 + total) >= 1e-6 + 1e-4] >= 0.9 + 1.01e-4).sum())
     wanted = (
-        f"none of 200 training rows is robust for class 1 for every network: {first} for the model "
-        f"in use, {second} also for challenger.npz, 0 also for network 3"
+        f"none of 200 training rows is robust for class 1 for every network: {first} for the "
+        f"current model, {second} also for challenger.npz, 0 also for network 3"
     )
     answer = explainer.explain([[0.1, 0.1]], gap=0)[0]
     assert answer.status == "no_robust_neighbour"
@@ -301,7 +301,7 @@ def test_the_reason_says_which_network_leaves_nothing(tmp_path):
         .fit(X)
         .explain([[0.1, 0.1]], gap=0)[0]
     )
-    assert "robust for each of the model in use, network 2" in boxed.reason
+    assert "robust for each of the current model, network 2" in boxed.reason
 
 
 def test_rules_that_leave_nothing_for_one_of_the_networks():
@@ -318,7 +318,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     near = explainer._robust_rows(1).admissible(explainer.schema_.person([0.05, 0.05]), 5)
     assert near.status == "infeasible_rules"
     reason = near.reason
-    assert "is robust for every network: 0 for the model in use, 0 also for network 2" in reason
+    assert "is robust for every network: 0 for the current model, 0 also for network 2" in reason
     person = pd.DataFrame({"a": [0.3], "b": [0.15]})  # may reach 0.75: enough for one of them
     answer = explainer.explain(person, gap=0)[0]
     assert answer.reason.startswith("network 2 refuses it whatever b (0 to")
@@ -327,7 +327,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
         .admissible(explainer.schema_.person(answer.encoded_original), 5)
         .reason
     )
-    assert "for the model in use, 0 also for network 2" in reason
+    assert "for the current model, 0 also for network 2" in reason
     assert "every network: 0 for" not in reason
 
 
@@ -349,7 +349,7 @@ def test_already_valid_is_up_to_the_model_in_use():
 
 
 def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
-    """The model itself has the last word, as the model in use has."""
+    """The model itself has the last word, as the current model has."""
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.01, required_models=[pipes[2]], k=5).fit(table)
     people = refused(table, pipes[0], 3)
@@ -391,7 +391,10 @@ def test_workers_get_no_other_models():
     assert lean.required_models is None
     assert lean.required_models_ == {}
     again = pickle.loads(pickle.dumps(lean))
-    assert [models.name for models in again.guarantee_.members] == ["the model in use", "network 2"]
+    assert [models.name for models in again.guarantee_.members] == [
+        "the current model",
+        "network 2",
+    ]
     assert explainer.required_models == [pipes[1]]
 
 
@@ -450,7 +453,7 @@ def test_names(tmp_path):
         for models in pp.Proplace(one, 0.0, required_models=also).fit(X).guarantee_.members
     ]
     assert names == [
-        "the model in use",
+        "the current model",
         "a.npz",
         "a.npz (network 3)",
         "a.npz (network 4)",

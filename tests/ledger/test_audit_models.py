@@ -302,7 +302,7 @@ def test_torch_modules(ledger):
         for part in near.parameters():
             part.add_(DELTA / 2)
     audit = ledger.audit(near)
-    assert audit.looks[0].inside == "the model in use"
+    assert audit.looks[0].inside == "the current model"
     for new in (near, module(2, 5, 3, 1), module(2, 4, 2)):
         said = new(torch.tensor(model.encode(rows), dtype=torch.float32)).detach().numpy()
         good = said[:, 0] >= 0 if said.shape[1] == 1 else said.argmax(axis=1) == 1

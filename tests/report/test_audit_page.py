@@ -31,7 +31,7 @@ def test_the_page_says_what_the_audit_found(audit, tmp_path):
     assert min(counts.values()) >= 1
     assert f"keeps {counts['holds']} without a proof and breaks {counts['broken']}" in text
     assert f"And {counts['broken'] - 100} more" in text
-    assert "lies in the promised set (the model in use)" in text
+    assert "lies in the promised set (the current model)" in text
     assert "takes 2 columns" in text
     assert audit.model_digest in text
     assert "Do not release" not in text

@@ -229,7 +229,7 @@ def _fit(pipe, table, labels):
 
 def setting_of(model, shifts, others=(), distance=None):
     """What promises about a model and a box of networks are about."""
-    first = Member(model.network, shifts, "the model in use")
+    first = Member(model.network, shifts, "the current model")
     return Setting(Guarantee((first, *others)), model.without_original(), distance)
 
 

@@ -263,7 +263,7 @@ def _uncovered(sets: Sequence[Member], proved: Sequence[Statement]) -> str:
     else:
         own = [each for each in proved if each.network == network_digest(sets[0].network)]
         if not any(each.inside for each in own):
-            return "the model in use does not lie in its set, and nothing is proved of the model itself"
+            return "the current model does not lie in its set, and nothing is proved of the model itself"
     for models in sets:
         mine = [each for each in proved if each.network == network_digest(models.network)]
         if not any(_about(each, models.shifts) for each in mine):
@@ -300,7 +300,7 @@ def first_verdict(
     readings
         The network of the model, in each way in which its file can be read.
     demand
-        What must be proved; delta and set are demanded of the model in use alone.
+        What must be proved; delta and set are demanded of the current model alone.
     shifts
         Sets of the model's own that may be named.
     others

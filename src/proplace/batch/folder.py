@@ -49,7 +49,7 @@ _UNREADABLE = frozenset(
 
 
 def names_of(number: int) -> tuple[str, str]:
-    """What the files of a network and of its box are called; the model in use is number 1."""
+    """What the files of a network and of its box are called; the current model is number 1."""
     if number == 1:
         return NETWORK, SHIFTS
     return f"network-{number}.npz", f"shifts-{number}.npz"
@@ -58,7 +58,7 @@ def names_of(number: int) -> tuple[str, str]:
 def files_of(guarantee: Guarantee) -> dict[str, Network | Shifts]:
     """Return the networks and shift sets to save, by file name.
 
-    Radii are in the manifest, and the model in use is not written again where it is asked by itself.
+    Radii are in the manifest, and the current model is not written again where it is asked by itself.
     """
     files: dict[str, Network | Shifts] = {}
     for number, each in enumerate(guarantee.members, start=1):

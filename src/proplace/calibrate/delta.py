@@ -9,7 +9,7 @@ retrained networks.
     not near :math:`\theta` in any such sense, and this number is then far too large to be of use.
     Where scalers or encoders were fitted again, :math:`\theta^{(j)}` stands for the parameters of the
     same model behind the scalers in use (see :mod:`proplace.loaders.coordinates`). Where a batch norm
-    is folded into the model in use, a change is that of trained parameters which would lead to the
+    is folded into the current model, a change is that of trained parameters which would lead to the
     retrained network behind *this* batch norm, since Delta counts it as fixed: what retraining does to
     the batch norm is part of the change, and where no parameter can express it, it is infinite.
 

@@ -63,7 +63,7 @@ class Retrained:
             own = with_cutoff_of(base, model_of(source, None))
             if schema is not None:  # scalers may have been fitted again
                 own = own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
-            with warnings.catch_warnings():  # the model in use has reported rows that are left out
+            with warnings.catch_warnings():  # the current model has reported rows that are left out
                 warnings.simplefilter("ignore", RowsSkippedWarning)
                 model, _, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelMismatchError, ModelNotSupportedError, SchemaError) as error:
@@ -130,7 +130,7 @@ class Question:
     Attributes
     ----------
     model, others
-        The model in use and the retrained ones.
+        The current model and the retrained ones.
     rows
         Distinct training rows as the network in use takes them.
     people
@@ -195,7 +195,7 @@ class Question:
         names = list(self.model.schema.by_name)
         given = as_frame(self.people)
         table = pd.DataFrame(index=range(len(found)))
-        if given is not None:  # what the model in use never looks at stays the person's own
+        if given is not None:  # what the current model never looks at stays the person's own
             table = given.iloc[[n for n, _ in found]].reset_index(drop=True)
         cells = {name: [e.counterfactual[name] for _, e in found] for name in names}  # type: ignore[index]
         table = table.assign(**{name: pd.Series(values) for name, values in cells.items()})

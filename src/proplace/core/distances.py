@@ -3,8 +3,8 @@ r"""The distance between a person and a candidate, over encoded columns: a weigh
 .. math::
     \sum_i w_i |x'_i - x_i|
 
-By default :math:`w_i = 1/d`: the mean absolute difference, the paper's normalised L1. ``"mad"`` has
-:math:`w_i = 1 / (d\, \mathrm{MAD}_i)` with the median absolute deviation of the training rows.
+By default :math:`w_i = 1/d`: the mean absolute difference, the paper's normalised L1. ``"mad"``
+uses :math:`w_i = 1 / (d\, \mathrm{MAD}_i)` with the median absolute deviation of the training rows.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class L1:
     weights: Array
 
     def between(self, x: Array, X: Array) -> Array:
-        """Distances from ``x`` to each row of ``X``."""
+        """Return the distances from ``x`` to each row of ``X``."""
         result: Array = np.abs(X - x) @ self.weights
         return result
 
     def subgradient(self, x: Array, point: Array) -> Array:
-        """Return a subgradient in ``point`` of the distance from ``x``."""
+        """Return a subgradient at ``point`` of the distance from ``x``."""
         result: Array = self.weights * np.sign(point - x)
         return result
 
@@ -53,7 +53,7 @@ def mad_weights(X: Array) -> Array:
 
 
 def _mad(X: Array) -> Array:
-    """Median absolute deviation per column; the mean one where that is 0, then 1."""
+    """Return the median absolute deviation per column. Zeros become the mean one, or else 1."""
     difference = np.abs(X - np.median(X, axis=0))
     median, mean = np.median(difference, axis=0), difference.mean(axis=0)
     return np.where(median > 0.0, median, np.where(mean > 0.0, mean, 1.0))

@@ -1,6 +1,6 @@
-"""Errors and warnings of the package. Each is also the standard one a caller would expect.
+"""Errors and warnings of the package, and the import of optional frameworks.
 
-Import of frameworks that may not be installed.
+Each error is also a subclass of the standard one that a caller would expect.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class ProplaceError(Exception):
     Attributes
     ----------
     name
-        The option, feature, column or file that is wrong; None if the error concerns no single one.
+        The wrong option, feature, column or file, or None if several are wrong.
     value
-        The value that was given for it.
+        Its value.
     row
-        Position of the row that is wrong.
+        Position of the wrong row.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ProplaceError(Exception):
         self.row = row
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Python 3.11 forgets the name of an AttributeError or ImportError that is pickled.
+        # Python 3.11 loses the name of an AttributeError or ImportError that is pickled.
         return type(self), self.args, {**vars(self), "name": self.name}
 
 
@@ -52,7 +52,7 @@ class InputError(ProplaceError, ValueError):
 
 
 class TargetError(ProplaceError, ValueError):
-    """The wanted class does not exist in this network."""
+    """The target class does not exist in this network."""
 
 
 class DeltaError(ProplaceError, ValueError):
@@ -60,23 +60,23 @@ class DeltaError(ProplaceError, ValueError):
 
 
 class ModelNotSupportedError(ProplaceError, ValueError):
-    """A model of another framework holds something that is not a plain ReLU network."""
+    """A model of another framework has a part that is not a plain ReLU network."""
 
 
 class ModelMismatchError(ProplaceError, ValueError):
-    """A model itself and what was read of it give a row different classes."""
+    """The original model and the imported network give a row different classes."""
 
 
 class ModelFileError(ProplaceError, ValueError):
-    """A model file is missing, damaged or of a kind that is not read."""
+    """A model file is missing, damaged or of an unsupported kind."""
 
 
 class SchemaError(ProplaceError, ValueError):
-    """A schema, or a table read through it, is not as declared."""
+    """A schema is invalid, or a table does not match it."""
 
 
 class OptionError(ProplaceError, ValueError):
-    """An option of a call has a value outside what it allows."""
+    """An option of a call has a value that is not allowed."""
 
 
 class NotFittedError(OptionError, AttributeError):
@@ -88,48 +88,48 @@ class CertificateError(ProplaceError, ValueError):
 
 
 class SolverError(ProplaceError, RuntimeError):
-    """A linear or mixed-integer solver did not do what it was asked."""
+    """A linear or mixed-integer solver failed or returned an invalid result."""
 
 
 class MissingExtraError(ProplaceError, ImportError):
-    """An optional dependency is needed and not installed."""
+    """An optional dependency is needed but not installed."""
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> Self:
         """Return the error about a package, with the command that installs it."""
         return cls(
-            f"{purpose} needs the package {package!r}; "
-            f"install it with: pip install 'proplace[{extra}]'",
+            f"{purpose} needs the package {package!r}. "
+            f"Install it with: pip install 'proplace[{extra}]'",
             name=package,
         )
 
 
 class TableError(ProplaceError, ValueError):
-    """A table file is missing, damaged, or does not hold the columns that are needed."""
+    """A table file is missing or damaged, or lacks a required column."""
 
 
 class RowsSkippedWarning(UserWarning):
-    """Rows of a training table cannot be used and were left out; the text says how many, and why."""
+    """Unusable rows of a training table were left out. The text has their number and the reason."""
 
 
 class OutputError(ProplaceError, OSError):
-    """A result cannot be written, or would take the place of something else."""
+    """A result cannot be written, or would overwrite something else."""
 
 
 class WorkerError(ProplaceError, RuntimeError):
-    """The processes that explain rows do not work."""
+    """The processes that explain rows failed."""
 
 
 class ResultsError(ProplaceError, ValueError):
-    """A folder of results cannot be read: it is unfinished, damaged or of another version."""
+    """A folder of results is unfinished, damaged or of another version."""
 
 
 class LedgerError(ProplaceError, ValueError):
-    """A ledger of promises cannot be opened, or refuses what it is asked to write."""
+    """A ledger of promises cannot be opened, or rejects an entry."""
 
 
 class NotInLedgerError(LedgerError, LookupError):
-    """There is no promise or audit of this number in a ledger."""
+    """A ledger has no promise or audit with this number."""
 
 
 class TamperedError(LedgerError):
@@ -137,7 +137,7 @@ class TamperedError(LedgerError):
 
 
 def require(package: str, extra: str, purpose: str) -> ModuleType:
-    """Import ``package``, or say which extra installs it."""
+    """Import ``package``, or raise an error that names the extra to install."""
     try:
         return importlib.import_module(package)
     except ImportError as error:

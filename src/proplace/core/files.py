@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, also after a power cut."""
+"""Atomic file writes: a file appears complete or not at all, even after a power cut."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def atomic_write(path: Path, *, temporary: Path | None = None) -> Iterator[IO[bytes]]:
-    """Open a file for writing that takes its place only when everything is written.
+    """Open a file for writing that replaces ``path`` only when it is complete.
 
-    Content and name are on the disk at the end: what comes next may rely on the file. Until then the
-    content is in ``temporary``, which must be the caller's own and on the same disk; without it, in
-    a new file beside ``path``. Only ``kill -9`` leaves that file behind.
+    At the end, content and name are on the disk, so later steps may rely on the file. Until then
+    the content is in ``temporary``, which must belong to the caller and be on the same disk.
+    Default: a new file beside ``path``. Only ``kill -9`` leaves that file behind.
     """
     if temporary is None:
         fd, name = tempfile.mkstemp(dir=path.parent, prefix=".proplace-", suffix=".tmp")
@@ -33,7 +33,7 @@ def atomic_write(path: Path, *, temporary: Path | None = None) -> Iterator[IO[by
             os.fsync(file.fileno())  # the name must not outlive the content in a power cut
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # as a plain open() would; mkstemp is private
+        os.chmod(temporary, 0o666 & ~mask)  # as a plain open() would, because mkstemp is private
         move(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -41,13 +41,13 @@ def atomic_write(path: Path, *, temporary: Path | None = None) -> Iterator[IO[by
 
 
 def move(name: Path, path: Path) -> None:
-    """Give a file another name on the same disk, for good."""
+    """Rename a file on the same disk and make the new name permanent."""
     os.replace(name, path)
     _keep_names(path.parent)
 
 
 def _keep_names(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system lets folders be opened."""
+    """Write the names in a folder to the disk, if the system can open folders."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

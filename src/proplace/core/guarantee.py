@@ -1,4 +1,4 @@
-r"""Networks that must all accept a counterfactual: the guarantee, and its members.
+r"""Networks that must all accept a counterfactual: the guarantee and its members.
 
 Each member is a shift set, which contains the retrainings of one model: the current model, a
 challenger, last year's model, a retraining from scratch. A counterfactual must be robust for every
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network
 
 
-_ROUNDING = 2.0**-48  # relative: far more than the roundings on the way from a cell to its code
+_ROUNDING = 2.0**-48  # relative: far more than the rounding error of an encoded value
 
 
 def around(rows: Array, tolerance: Array) -> tuple[Array, Array]:
-    """Return the box of what misses each row by no more than the tolerance; its ends lie outside.
+    """Return the box of all rows within the tolerance of each row, rounded outwards.
 
-    The rows of ``tolerance`` are how much less and how much more each column may be. The box holds the
-    codes of all cells that miss by no more in original units, however they are rounded.
+    The rows of ``tolerance`` are the amounts by which each column may be smaller and larger. The
+    box contains the encoded values of all cells within the tolerance in original units, however
+    they are rounded.
     """
     less, more = (
         np.where(reach > 0.0, reach + _ROUNDING * (np.abs(rows) + reach), 0.0)
@@ -45,13 +46,13 @@ def around(rows: Array, tolerance: Array) -> tuple[Array, Array]:
 
 
 def off_centre(tolerance: Array) -> Array:
-    """Return how far the centre of such a box lies from its row, per column."""
+    """Return the offset of the centre of such a box from its row, per column."""
     less, more = tolerance
     result: Array = (more - less) / 2.0
     return result
 
 
-CURRENT_MODEL = "the model in use"
+CURRENT_MODEL = "the current model"
 """Name of the current model in sentences."""
 
 
@@ -62,11 +63,11 @@ class Deployment:
     Attributes
     ----------
     network
-        The network on these cells: the scaling is part of its input transform.
+        The network on these cells. Its input transform includes the scaling.
     offset, scale
         A cell is ``offset + scale * code``.
     cutoff
-        Bound on what the comparison with the cut-off rounds.
+        Bound on the rounding error of the comparison with the cut-off.
     """
 
     network: Network
@@ -88,13 +89,13 @@ class Member:
     name
         Name in sentences.
     margin
-        Smallest margin that every network must keep, at all training rows and on their hulls.
+        Smallest margin that every network must have, at all training rows and on their hulls.
     tolerance
-        How much less and how much more each encoded column may be than in a counterfactual, which
-        must be accepted all the same: two rows. None if counterfactuals are met exactly.
+        Tolerance below and above each encoded column of a counterfactual: two rows. Every input
+        within it must be accepted too. None if counterfactuals are met exactly.
     deployment
-        The model in float32, if margins must cover its rounding. Then each row has a margin of its own
-        (:func:`proplace.certification.required_margins`). None: every row has the margin.
+        The model in float32, if margins must cover its rounding. Each row then has its own margin
+        (:func:`proplace.certification.required_margins`). None: all rows have the same margin.
     """
 
     network: Network
@@ -105,19 +106,19 @@ class Member:
     deployment: Deployment | None = None
 
     def around(self, rows: Array) -> tuple[Array, Array] | None:
-        """Return the box of all points that miss a row by at most the tolerance, rounded outwards."""
+        """Return the box of all points within the tolerance of a row, rounded outwards."""
         return None if self.tolerance is None else around(rows, self.tolerance)
 
     @property
     def radius(self) -> float | None:
-        """The largest change of a trained parameter, if all have the same."""
+        """The largest change of a trained parameter, or None if radii differ."""
         return self.shifts.trained_radius
 
     @property
     def delta(self) -> float | list[list[float]] | str:
-        """The radius of all trained parameters, (weight, bias) radii of the layers, or a digest.
+        """The radius of all trained parameters, the radii of the layers, or a digest.
 
-        The digest is that of a shift set with an interval for every parameter.
+        Layers have (weight, bias) pairs. A digest stands for one interval per parameter.
         """
         if self.radius is not None:
             return self.radius
@@ -126,17 +127,17 @@ class Member:
 
     @property
     def has_parameter_intervals(self) -> bool:
-        """True if every parameter has an interval of its own, rather than a radius."""
+        """True if every parameter has its own interval, rather than a radius."""
         return self.shifts.trained_radii is None
 
     @property
     def description(self) -> str:
-        """The shift set, in words that follow "robust"."""
+        """The shift set, as a phrase that follows "robust"."""
         return "for this box of shifts" if self.has_parameter_intervals else "at this delta"
 
     @property
     def advice(self) -> str:
-        """What to do if too little is robust."""
+        """A change of the shift set that makes more rows robust."""
         if self.has_parameter_intervals:
             return "take a smaller box (shifts.scaled(0.5))"
         return "lower delta"
@@ -153,7 +154,7 @@ class Member:
     def to_dict(
         self, network: Callable[[Network], str], shifts: Callable[[Shifts], str] | None = None
     ) -> dict[str, Any]:
-        """Return name, network and shift set as JSON; the margin follows from the network."""
+        """Return name, network and shift set as JSON. The margin follows from the network."""
         delta = self.delta
         if isinstance(delta, str) and shifts is not None:
             delta = shifts(self.shifts)
@@ -172,7 +173,7 @@ class Member:
         shifts: Callable[[str], Shifts],
         tolerance: Array | None,
     ) -> Member:
-        """Read what :meth:`to_dict` has made."""
+        """Read the JSON of :meth:`to_dict`."""
         net, delta = network(facts["network"]), facts["delta"]
         box = Shifts.of(net, shifts(delta) if isinstance(delta, str) else delta)
         return cls(net, box, facts["name"], tolerance=tolerance)
@@ -180,10 +181,10 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Guarantee:
-    """Which networks must give the target class, with what margin, at what points.
+    """All networks that must give the target class, with their margins and tolerance.
 
-    ``members`` has at least one. The first is that of the current model. Required models follow, and
-    the current model by itself if it does not lie in its own shift set.
+    ``members`` is never empty. The first belongs to the current model. Required models follow, then
+    the current model alone if its own shift set does not contain it.
     """
 
     members: tuple[Member, ...]
@@ -194,7 +195,7 @@ class Guarantee:
         return self.members[0]
 
     def with_slack(self, slack: float) -> Guarantee:
-        """Return the guarantee that a search asks for: one margin for all rows, more by the slack."""
+        """Return the guarantee with one margin for all rows, larger by the slack of a search."""
         members = (
             replace(member, margin=member.margin + slack, deployment=None)
             for member in self.members
@@ -202,9 +203,9 @@ class Guarantee:
         return Guarantee(tuple(members))
 
     def cheapest_first(self) -> Guarantee:
-        """Return the same guarantee, the members with the cheapest robustness test first.
+        """Return the same guarantee with the cheapest robustness test first.
 
-        A single network takes one pass. For others the hidden neurons count.
+        A shift set of one network takes one pass. The cost of others grows with the hidden neurons.
         """
 
         def cost(member: Member) -> tuple[bool, int]:
@@ -220,9 +221,10 @@ class Guarantee:
         Parameters
         ----------
         network
-            Digest of a network, by which it is found again.
+            Function that returns the digest under which a network is stored.
         shifts
-            Digest of a shift set that is not given by radii. Default: ``Shifts.digest``.
+            Function for the digest of a shift set that is not given by radii. Default:
+            ``Shifts.digest``.
         """
         return {"members": [member.to_dict(network, shifts) for member in self.members]}
 
@@ -234,11 +236,11 @@ class Guarantee:
         shifts: Callable[[str], Shifts],
         tolerance: Array | None,
     ) -> Guarantee:
-        """Read what :meth:`to_dict` has made; networks and shift sets come by their digests."""
+        """Read the JSON of :meth:`to_dict`. The functions find networks and sets by digest."""
         members = (Member.from_dict(one, network, shifts, tolerance) for one in facts["members"])
         return cls(tuple(members))
 
     @property
     def is_single_model(self) -> bool:
-        """True if the shift set of the current model holds that model and no other."""
+        """True if the shift set of the current model contains only that model."""
         return self.current.shifts.is_single_network and self.current.contains_network

@@ -1,7 +1,7 @@
-r"""The intervals in which the parameters of one layer lie.
+r"""The intervals of the parameters of one layer.
 
-Every weight and every bias has its own interval, so for activations :math:`h \ge 0` the pre-activations
-of a neuron fill exactly
+Every weight and every bias has its own interval, so for activations :math:`h \ge 0` the
+pre-activations of a neuron fill exactly
 
 .. math::
     [\underline W h + \underline b,\ \overline W h + \overline b] ,
@@ -12,8 +12,9 @@ and for inputs :math:`u` of any sign, with :math:`u^+ = \max(u, 0)` and :math:`u
     [\underline W u^+ + \overline W u^- + \underline b,\
      \overline W u^+ + \underline W u^- + \overline b] .
 
-A box may be given by one radius for all weights and one for all biases around a centre. Such a box *is*
-centre and radii, in real numbers; ``low`` and ``high`` are then its ends, each rounded once.
+A box may be given by a centre and two radii, one for all weights and one for all biases. Such a box
+is defined by centre and radii as real numbers. ``low`` and ``high`` are then its ends, each rounded
+once.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ class LayerBox:
     Attributes
     ----------
     low, high
-        Ends of the intervals; without biases for a layer that has none.
+        Ends of the intervals. They have no biases if the layer has none.
     centre, radii
-        Where the box is given by radii: what it lies around, and the radius of the weights and of the
-        biases (0 for a layer without).
+        Centre of a box that is given by radii, and the radius of its weights and of its biases (0
+        for a layer without bias). Otherwise None.
     """
 
     low: Layer
@@ -56,7 +57,7 @@ class LayerBox:
 
     @classmethod
     def around(cls, centre: Layer, weight: float, bias: float) -> LayerBox:
-        """The box of all parameters within a radius of a layer's own."""
+        """Return the box of all parameters within a radius of a layer's own."""
         b = centre.b
         bias = 0.0 if b is None else bias
         low = Layer(centre.W - weight, None if b is None else b - bias)
@@ -65,7 +66,7 @@ class LayerBox:
 
     @classmethod
     def reaching(cls, centre: Layer, weight: Array | float, bias: Array | float) -> LayerBox:
-        """The box, by its ends, of what lies within radii of each parameter; rounded outwards."""
+        """Return the box within radii of each parameter, by its ends, rounded outwards."""
         W, b = centre.W, centre.b
         return cls(
             Layer(sum_down(W, -weight), None if b is None else sum_down(b, -bias)),
@@ -73,7 +74,7 @@ class LayerBox:
         )
 
     def outward(self) -> LayerBox:
-        """The same box by its ends alone, which are floats: rounded outwards where it has radii."""
+        """Return the same box by its ends alone, rounded outwards if it has radii."""
         if self.centre is None or self.radii is None:
             return self
         return LayerBox.reaching(self.centre, *self.radii)
@@ -82,7 +83,7 @@ class LayerBox:
 
     @cached_property
     def middle(self) -> Layer:
-        """The parameters in the middle, up to rounding."""
+        """The parameters at the centre, up to rounding."""
         if self.centre is not None:
             return self.centre
         W = self.low.W + (self.high.W - self.low.W) / 2.0
@@ -92,7 +93,7 @@ class LayerBox:
 
     @cached_property
     def radius(self) -> tuple[Array | float, Array | float]:
-        """Largest distance of weights and of biases from the middle, up to rounding."""
+        """Largest distance of weights and of biases from the centre, up to rounding."""
         if self.radii is not None:
             return self.radii
         return (self.high.W - self.low.W) / 2.0, (self.high.bias - self.low.bias) / 2.0
@@ -106,7 +107,7 @@ class LayerBox:
         )
 
     def preactivations(self, U: Array) -> tuple[Array, Array]:
-        """Least and greatest pre-activation of each neuron, for rows of inputs of any sign."""
+        """Return the smallest and largest pre-activation of each neuron, for inputs of any sign."""
         if self.centre is not None and self.radii is not None:
             weight, bias = self.radii
             z = U @ self.centre.W.T + self.centre.bias
@@ -120,7 +121,7 @@ class LayerBox:
         )
 
     def least(self, c: Array) -> tuple[Array, float]:
-        """The function ``a . h + const`` that is the least ``c . (W h + b)`` for each h >= 0."""
+        """Return the minimum of ``c . (W h + b)`` for h >= 0 as ``a . h + const``."""
         if self.centre is not None and self.radii is not None:
             size, (weight, bias) = np.abs(c).sum(), self.radii
             return (
@@ -134,9 +135,10 @@ class LayerBox:
         )
 
     def at(self, t: Array, signs: Array) -> tuple[Array, Array]:
-        """Parameters that give each neuron a share of its range, for inputs of these signs.
+        """Return parameters that move each neuron to a share of its range, for inputs of these signs.
 
-        The share ``t`` runs from -1, the least pre-activation, to 1, the greatest. A weight on an input
+        The share ``t`` runs from -1, the smallest pre-activation, to 1, the largest. A weight on an
+        input of sign 0 stays at the centre.
         of sign 0 stays in the middle.
         """
         weight, bias = self.radius
@@ -144,7 +146,7 @@ class LayerBox:
         return W, self.middle.bias + t * bias
 
     def share(self, wanted: Array, h: Array) -> Array:
-        """The share ``t`` of :meth:`at` that gives each neuron a wanted pre-activation, or nearly."""
+        """Return the share ``t`` of :meth:`at` that reaches these pre-activations, up to rounding."""
         weight, bias = self.radius
         z = self.middle.W @ h + self.middle.bias
         reach = np.abs(h).sum() * weight if np.ndim(weight) == 0 else weight @ np.abs(h)
@@ -155,9 +157,9 @@ class LayerBox:
     # -- exactly -----------------------------------------------------------------------------
 
     def clip(self, W: Array, b: Array | None) -> Layer:
-        """The nearest parameters of the box: each lies in its interval exactly."""
+        """Return the nearest parameters that lie in the intervals exactly."""
         if (b is None) != (self.low.b is None):
-            raise ValueError("a bias where the layer has none, or none where it has one")
+            raise ValueError("the biases of the layer and of the box do not match")
         low, high = self.low, self.high
         W = np.minimum(np.maximum(W, low.W), high.W)
         b = None if b is None else np.minimum(np.maximum(b, low.bias), high.bias)
@@ -180,29 +182,29 @@ class LayerBox:
 
 
 def _sum(a: Array, r: Array | float) -> tuple[Array, Array]:
-    """``a + r`` as a rounded sum and its error: together they are the sum exactly (Knuth)."""
+    """Return ``a + r`` as a rounded sum and its error, which add up to the exact sum (Knuth)."""
     s = a + r
     part = s - a
     return s, (a - (s - part)) + (r - part)
 
 
 def sum_down(a: Array, r: Array | float) -> Array:
-    """The largest float that is not above ``a + r``."""
+    """Return the largest float that is not above ``a + r``."""
     s, error = _sum(a, r)
     return np.where(error < 0.0, np.nextafter(s, -np.inf), s)
 
 
 def sum_up(a: Array, r: Array | float) -> Array:
-    """The least float that is not below ``a + r``."""
+    """Return the smallest float that is not below ``a + r``."""
     s, error = _sum(a, r)
     return np.where(error > 0.0, np.nextafter(s, np.inf), s)
 
 
 def _beyond(values: Array, moved: Array, radius: float) -> Mask:
-    """Test which of ``moved`` are farther than ``radius`` from ``values``, as real numbers.
+    """Test exactly if each of ``moved`` is farther than ``radius`` from ``values``.
 
-    The exact difference of two floats is ``d + e``, with d the rounded difference and e its error, so
-    the comparison is exact.
+    The exact difference of two floats is ``d + e``, with d the rounded difference and e its error,
+    so the comparison is exact.
     """
     d = moved - values
     part = moved - d
@@ -212,14 +214,14 @@ def _beyond(values: Array, moved: Array, radius: float) -> Mask:
 
 
 def _within(values: Array, moved: Array, radius: float) -> Array:
-    """Return ``moved``, taken back by single floats where rounding left the radius."""
+    """Return ``moved``, stepped back by single floats if rounding left the radius."""
     while (outside := _beyond(values, moved, radius)).any():
         moved = np.where(outside, np.nextafter(moved, values), moved)
     return moved
 
 
 def hull_of(layers: Sequence[Layer]) -> LayerBox:
-    """The smallest box that contains some layers of the same shape."""
+    """Return the smallest box that contains some layers of the same shape."""
     W, b = np.array([layer.W for layer in layers]), [layer.b for layer in layers]
     bias = None if b[0] is None else np.array(b)
     return LayerBox(

@@ -16,7 +16,7 @@ def lazy_names(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
-    The stub ``__init__.pyi`` is the only list of its names; type checkers and editors read it too.
+    The stub ``__init__.pyi`` is the only list of its names, also for type checkers and editors.
     ``__all__`` leaves out the sub-packages of the stub (``from . import baselines``).
 
     Parameters

@@ -1,4 +1,4 @@
-r"""The ReLU network as a value.
+r"""Immutable ReLU networks.
 
 A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a linear last layer,
 
@@ -7,12 +7,12 @@ A network is a list of layers :math:`(W_i, b_i)` with a ReLU between them and a 
     h_i = \max(0,\; W_i h_{i-1} + b_i), \qquad
     \text{logits}(x) = W_{n} h_{n-1} + b_n ,
 
-where :math:`s, t` is an optional fixed input transform (a scaler in front of the trained layers); a
-fixed matrix may follow it (see :mod:`proplace.core.transforms`). The transform is not a trained
+with an optional fixed input transform :math:`s, t` (a scaler before the trained layers). A fixed
+matrix may follow it (see :mod:`proplace.core.transforms`). The transform is not a trained
 parameter: shifts of the parameters never touch it.
 
-One logit means two classes: class 1 iff the logit is :math:`\ge 0`. Several logits: the largest
-wins.
+One logit means two classes: class 1 iff the logit is :math:`\ge 0`. With several logits, the
+largest wins.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 Precision = Literal["float32", "float64"]
 
-NPZ_FORMAT = "proplace-network-1"  #: what :meth:`Network.save` writes
+NPZ_FORMAT = "proplace-network-1"  #: format of :meth:`Network.save`
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Layer:
 
     @property
     def bias(self) -> Array:
-        """The bias as an array: zeros where the layer has none."""
+        """The bias as an array, with zeros if the layer has none."""
         return np.zeros(self.W.shape[0]) if self.b is None else self.b
 
 
@@ -57,18 +57,18 @@ class Network:
     Parameters
     ----------
     layers
-        Pairs ``(W, b)`` from input to output; ``W`` has shape (out, in), ``b`` shape (out,) or None
+        Pairs ``(W, b)`` from input to output. ``W`` has shape (out, in), ``b`` shape (out,) or None
         for a layer without bias. One pair is a linear model (logistic regression).
     scale, shift
-        Fixed input transform ``scale * x + shift`` applied in front of the first layer.
+        Fixed input transform ``scale * x + shift``, applied before the first layer.
     matrix, offset
-        Fixed linear map ``matrix u + offset`` behind it, such as PCA; ``matrix`` has shape
-        (inputs of the first layer, columns of x).
+        Fixed linear map ``matrix u + offset`` after it, such as PCA. ``matrix`` has shape (inputs
+        of the first layer, columns of x).
     precision
-        The arithmetic in which the model is deployed. Computations here are always float64.
+        Arithmetic in which the model is deployed. Computations here are always float64.
     folds
-        What fixed numbers (batch norm) were folded into each layer, None where nothing was: a delta
-        speaks of the trained weights, whose changes the folds scale.
+        Fixed numbers (batch norm) that were folded into each layer, or None. A delta refers to the
+        trained weights, whose changes the folds scale.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Network:
         self._layers = tuple(_layer(i, *pair) for i, pair in enumerate(_pairs(layers), start=1))
         if not self._layers:
             raise NetworkError(
-                "a network needs at least one layer (W, b); none was given", name="layers"
+                "a network needs at least one layer (W, b), but none was given", name="layers"
             )
         for i, (first, second) in enumerate(
             zip(self._layers, self._layers[1:], strict=False), start=1
@@ -108,7 +108,7 @@ class Network:
             if first.W.shape[0] != second.W.shape[1]:
                 raise NetworkError(
                     f"layer {i} has {first.W.shape[0]} outputs but layer {i + 1} takes "
-                    f"{second.W.shape[1]} inputs; W must have shape (out, in)",
+                    f"{second.W.shape[1]} inputs. W must have shape (out, in)",
                     name="layers",
                 )
         self._input_transform = self._checked_map(scale, shift, matrix, offset)
@@ -122,7 +122,7 @@ class Network:
         self._precision: Precision = precision
         self._folds = self._checked_folds([None] * len(self._layers) if folds is None else folds)
 
-    # -- what it is made of ------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -131,7 +131,7 @@ class Network:
 
     @property
     def input_transform(self) -> InputTransform:
-        """The fixed map in front of the first layer."""
+        """The fixed map before the first layer."""
         return self._input_transform
 
     @property
@@ -146,17 +146,17 @@ class Network:
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic in which the model is deployed."""
+        """Arithmetic in which the model is deployed."""
         return self._precision
 
     @property
     def folds(self) -> tuple[Fold | None, ...]:
-        """The batch norm folded into each layer; None for a layer as it was trained."""
+        """The batch norm folded into each layer, or None for a layer without."""
         return self._folds
 
     @property
     def folded(self) -> bool:
-        """True if a batch norm was folded into a layer, so that parameters are not the trained ones."""
+        """True if a batch norm was folded into a layer, which changes its parameters."""
         return any(fold is not None for fold in self._folds)
 
     @property
@@ -172,7 +172,7 @@ class Network:
 
     @property
     def classes(self) -> int:
-        """Number of classes: 2 for one logit, else the number of logits."""
+        """Number of classes: 2 for one logit, otherwise the number of logits."""
         return max(2, self.outputs)
 
     @property
@@ -194,7 +194,7 @@ class Network:
         )
 
     def __hash__(self) -> int:
-        # -0.0 equals 0.0, so both must hash alike: adding 0.0 leaves only 0.0.
+        # -0.0 equals 0.0, so both need the same hash: adding 0.0 leaves only 0.0.
         arrays = self._all_arrays().items()
         return hash(tuple((key, (value + 0.0).tobytes()) for key, value in arrays))
 
@@ -202,10 +202,10 @@ class Network:
         pairs = [(layer.W, layer.b) for layer in self._layers]
         return _rebuild, (pairs, self._input_transform.parts, self._precision, self._folds)
 
-    # -- what it says ------------------------------------------------------------------------
+    # -- computations ------------------------------------------------------------------------
 
     def rows(self, X: npt.ArrayLike) -> Array:
-        """Return ``X`` as an (n, inputs) float array, or say what is wrong with it.
+        """Return ``X`` as an (n, inputs) float array, or raise an error about its first problem.
 
         A single row of shape (inputs,) counts as a table of one row.
         """
@@ -224,7 +224,7 @@ class Network:
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise InputError(
-                f"row {row}, column {column} is {array[row, column]}; every value must be finite",
+                f"row {row}, column {column} is {array[row, column]}. Every value must be finite",
                 name="X",
                 value=array[row, column],
                 row=int(row),
@@ -232,7 +232,7 @@ class Network:
         return array
 
     def transform(self, X: npt.ArrayLike) -> Array:
-        """Apply the fixed input transform: what the first trained layer sees."""
+        """Apply the fixed input transform: return the inputs of the first trained layer."""
         return self._input_transform(self.rows(X))
 
     def logits(self, X: npt.ArrayLike) -> Array:
@@ -244,14 +244,14 @@ class Network:
         return h @ last.W.T + last.bias
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Class of each row."""
+        """Return the class of each row."""
         logits = self.logits(X)
         if self.outputs == 1:
             return (logits[:, 0] >= 0.0).astype(np.int64)
         return np.asarray(logits.argmax(axis=1), dtype=np.int64)
 
     def predict_proba(self, X: npt.ArrayLike) -> Array:
-        """Probability of each class, (n, classes): sigmoid of one logit, softmax of several."""
+        """Return class probabilities, (n, classes): sigmoid of one logit, softmax of several."""
         logits = self.logits(X)
         if self.outputs == 1:
             logits = np.hstack([np.zeros_like(logits), logits])
@@ -261,8 +261,8 @@ class Network:
     def margin(self, X: npt.ArrayLike, target: int = 1) -> Array:
         """Compute the margin of each row for class ``target``, which is reached iff it is >= 0.
 
-        One logit: the logit itself for target 1, its negative for target 0. Several logits:
-        the target's logit minus the largest other logit.
+        For one logit, the margin is the logit itself for target 1 and its negative for target 0.
+        For several logits, it is the target's logit minus the largest other logit.
         """
         target = self.check_target(target)
         logits = self.logits(X)
@@ -271,7 +271,7 @@ class Network:
         return cast("Array", logits[:, target] - np.delete(logits, target, axis=1).max(axis=1))
 
     def gradient(self, X: npt.ArrayLike, target: int = 1) -> Array:
-        """Gradient of ``margin(X, target)`` with respect to ``X``, shape (n, inputs).
+        """Return the gradient of ``margin(X, target)`` with respect to ``X``, shape (n, inputs).
 
         At a kink (a pre-activation of exactly 0, or tied rival classes) one of the one-sided
         gradients is returned.
@@ -296,7 +296,7 @@ class Network:
         return self._input_transform.pull_back(g)
 
     def objectives(self, target: int) -> Array:
-        """Rows ``c`` over the logits with ``margin = min over c of c . logits``."""
+        """Return rows ``c`` over the logits with ``margin = min over c of c . logits``."""
         target = self.check_target(target)
         if self.outputs == 1:
             return np.array([[1.0 if target == 1 else -1.0]])
@@ -305,32 +305,32 @@ class Network:
         return np.delete(C, target, axis=0)
 
     def check_target(self, target: int) -> int:
-        """Return ``target`` as an int, or say which classes exist."""
+        """Return ``target`` as an int, or raise an error that lists the classes."""
         if isinstance(target, (bool, np.bool_)) or not isinstance(target, (int, np.integer)):
             raise TargetError(
                 f"target must be a class number, not {target!r}", name="target", value=target
             )
         if not 0 <= target < self.classes:
             raise TargetError(
-                f"target {target} does not exist; classes are 0..{self.classes - 1}",
+                f"target {target} does not exist. Classes are 0..{self.classes - 1}",
                 name="target",
                 value=target,
             )
         return int(target)
 
-    # -- how far it is from another ----------------------------------------------------------
+    # -- distance to another network ---------------------------------------------------------
 
     def distance(self, other: Network, p: float = np.inf) -> float:
-        """Distance of the trained parameters, ``||theta - theta'||_p`` for p in {0, 1, 2, inf}.
+        """Return the distance of the trained parameters, ``||theta - theta'||_p``.
 
-        p = 0 counts the parameters that differ. Both networks must have the same architecture
-        (shapes, biases and input transform).
+        p must be 0, 1, 2 or inf. p = 0 counts the parameters that differ. Both networks must have
+        the same architecture (shapes, biases and input transform).
 
-        Where a batch norm is folded into this network, a difference counts as what the trained
-        parameters behind *this* batch norm must differ by (see :mod:`proplace.core.transforms`): with
-        p = inf it is the least delta whose networks include the other one. It is infinite where no
-        delta does, because the batch norm of this network leaves a parameter no room (a factor of 0,
-        the shift of a layer without bias) and the other network has another value there.
+        If a batch norm is folded into this network, differences are measured in the trained
+        parameters before *this* batch norm (see :mod:`proplace.core.transforms`). With p = inf the
+        distance is the smallest delta whose shift set contains the other network. It is infinite if
+        no such delta exists, because this batch norm fixes a parameter (a factor of 0, or the shift
+        of a layer without bias) that has another value in the other network.
         """
         if p not in (0, 1, 2, np.inf):
             raise NetworkError(f"p must be 0, 1, 2 or inf, not {p!r}", name="p", value=p)
@@ -358,7 +358,7 @@ class Network:
         return float(np.linalg.norm(difference, ord=p))
 
     def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
-        """Return a network of other layers of the same shapes, behind the same input transform."""
+        """Return a network with other layers of the same shapes and the same input transform."""
         return Network(
             layers, **self._input_transform.parts, precision=self._precision, folds=self._folds
         )
@@ -366,7 +366,7 @@ class Network:
     def with_input_transform(
         self, input_transform: InputTransform, precision: Precision | None = None
     ) -> Network:
-        """Return the same layers behind another input transform, or in another precision as well."""
+        """Return the same layers with another input transform, and optionally another precision."""
         pairs = [(layer.W, layer.b) for layer in self._layers]
         precision = self._precision if precision is None else precision
         return Network(pairs, **input_transform.parts, precision=precision, folds=self._folds)
@@ -374,7 +374,7 @@ class Network:
     # -- files and other frameworks ----------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an ``.npz`` file (no pickle inside). The file appears whole or not at all."""
+        """Write an ``.npz`` file without pickle. The file appears complete or not at all."""
         path = Path(path)
         if path.suffix != ".npz":
             raise ModelFileError(f"{path.name}: the name must end in .npz", name=path.name)
@@ -382,7 +382,7 @@ class Network:
             self.write(file)
 
     def write(self, file: IO[bytes], model: str = "") -> None:
-        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one.
+        """Write the content of an ``.npz`` file to an open file, as :meth:`save` does.
 
         ``model`` describes the model around the network, as :meth:`proplace.Model.save` writes it.
         """
@@ -394,12 +394,12 @@ class Network:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Network:
-        """Read a network by the suffix of its file.
+        """Read a network from a file by its suffix.
 
         Parameters
         ----------
         path
-            ``.npz`` (written by :meth:`save`) or ``.onnx``. Nothing is ever unpickled.
+            ``.npz`` (written by :meth:`save`) or ``.onnx``. Files are never unpickled.
         """
         from proplace.loaders import load
 
@@ -407,7 +407,7 @@ class Network:
 
     @classmethod
     def from_sklearn(cls, model: object) -> Network:
-        """Read a fitted ``MLPClassifier``, ``LogisticRegression`` or a pipeline ending in one."""
+        """Read a fitted ``MLPClassifier``, ``LogisticRegression`` or a pipeline with such an end."""
         from proplace.loaders.sklearn import from_sklearn
 
         return from_sklearn(model)
@@ -433,7 +433,7 @@ class Network:
 
         return from_onnx(Path(path))
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _checked_map(
         self,
@@ -452,7 +452,7 @@ class Network:
             )
         if M is None and offset is not None:
             raise NetworkError(
-                "an input offset goes with an input matrix; without one, give a shift",
+                "an input offset needs an input matrix. Without a matrix, give a shift",
                 name="input offset",
             )
         columns = taken if M is None else int(M.shape[1])
@@ -472,7 +472,7 @@ class Network:
         return arrays | self._input_transform.parts
 
     def _all_arrays(self) -> dict[str, Array]:
-        """With what was folded into the layers."""
+        """Return all arrays, including those of the folds."""
         folds = enumerate(self._folds)
         return self._arrays() | {
             f"fold_{name}{i}": array
@@ -484,8 +484,8 @@ class Network:
     def _checked_folds(self, folds: Sequence[Fold | None]) -> tuple[Fold | None, ...]:
         if len(folds) != len(self._layers):
             raise NetworkError(
-                f"{len(folds)} folds were given for {len(self._layers)} layers; give one for each, "
-                "or None where nothing was folded into a layer",
+                f"{len(folds)} folds were given for {len(self._layers)} layers. Give one for each, "
+                "or None for a layer without batch norm",
                 name="folds",
             )
         layers = enumerate(zip(folds, self._layers, strict=True), start=1)
@@ -493,7 +493,7 @@ class Network:
         first = checked[0]
         if first is not None and ((first.columns != 1.0).any() or first.shift.any()):
             raise NetworkError(
-                "what is folded into layer 1 scales its columns; fixed numbers in front of the first "
+                "the fold of layer 1 scales its columns. Fixed numbers before the first "
                 "layer belong to the input transform (scale, shift)",
                 name="fold of layer 1",
             )
@@ -510,7 +510,7 @@ def _rebuild(
 
 
 def _fold(i: int, fold: Fold, layer: Layer) -> Fold | None:
-    """Check what was folded into a layer; None if its parameters move as the trained ones do."""
+    """Check a fold, and return None if its parameters move as the trained ones do."""
     arrays = {n: _frozen(f"fold of layer {i}: {n}", a) for n, a in fold.arrays.items()}
     out, taken = layer.W.shape
     for name, array in arrays.items():
@@ -524,20 +524,20 @@ def _fold(i: int, fold: Fold, layer: Layer) -> Fold | None:
     checked = Fold(**arrays)
     if layer.b is None and (checked.shift.any() or checked.bias.any()):
         raise NetworkError(
-            f"fold of layer {i}: it moves a bias, and the layer has none", name=f"fold of layer {i}"
+            f"fold of layer {i}: it moves a bias, but the layer has none", name=f"fold of layer {i}"
         )
     return checked if checked.changes(biased=layer.b is not None) else None
 
 
 def _in_units(change: Array, unit: Array | float) -> Array:
-    """Changes divided by units; a change of what has a unit of 0 is infinite."""
+    """Return changes divided by units. A change of a value with unit 0 is infinite."""
     unit = np.broadcast_to(unit, change.shape)
     result = np.where(change > 0.0, np.inf, 0.0)
     return np.divide(change, unit, out=result, where=unit > 0.0)
 
 
 def _per_input(name: str, values: npt.ArrayLike, count: int) -> Array:
-    """One number for each input; a single one stands for all."""
+    """Return one number for each input. A scalar applies to all inputs."""
     array = _frozen(f"input {name}", np.full(count, values) if np.ndim(values) == 0 else values)
     if array.shape != (count,):
         raise NetworkError(
@@ -552,7 +552,7 @@ def _pairs(layers: object) -> list[tuple[npt.ArrayLike, npt.ArrayLike | None]]:
         return [(W, b) for W, b in layers]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise NetworkError(
-            "layers must be pairs (W, b), with None for b where a layer has no bias", name="layers"
+            "layers must be pairs (W, b), with b = None for a layer without bias", name="layers"
         ) from None
 
 
@@ -573,7 +573,7 @@ def _numbers(name: str, values: npt.ArrayLike) -> Array:
 
 
 def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return an array, unless it is complex: numpy would drop the imaginary part with a warning."""
+    """Return a real array. For complex ones, numpy would only warn and drop the imaginary part."""
     array = np.asarray(values)
     if array.dtype.kind == "c":
         raise TypeError("complex numbers are not real ones")

@@ -1,4 +1,4 @@
-"""Checks of options: each returns the value, or says what it must be."""
+"""Checks of options: each returns a valid value or raises an error with the allowed ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proplace.core.text import short
 
 
 def integer(name: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number of at least ``least``, or say what it must be."""
+    """Return a whole number of at least ``least``, or raise."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise OptionError(
             f"{name} must be a whole number >= {least}, not {short(value)}", name=name, value=value
@@ -20,7 +20,7 @@ def integer(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def processes(name: str, value: Any) -> int | None:
-    """Return a number of processes as joblib takes it, or say what it must be."""
+    """Return a number of processes as joblib takes it, or raise."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
@@ -33,7 +33,7 @@ def processes(name: str, value: Any) -> int | None:
 
 
 def positive(name: str, value: float) -> float:
-    """Return a positive finite number, or say what it must be."""
+    """Return a positive finite number, or raise."""
     if not (_finite(value) and value > 0.0):
         raise OptionError(
             f"{name} must be a positive number, not {short(value)}", name=name, value=value
@@ -42,7 +42,7 @@ def positive(name: str, value: float) -> float:
 
 
 def not_negative(name: str, value: float) -> float:
-    """Return a finite number >= 0, or say what it must be."""
+    """Return a finite number >= 0, or raise."""
     if not (_finite(value) and value >= 0.0):
         raise OptionError(
             f"{name} must be a number >= 0, not {short(value)}", name=name, value=value
@@ -51,7 +51,7 @@ def not_negative(name: str, value: float) -> float:
 
 
 def finite(name: str, value: Any) -> float:
-    """Return a finite number, or say what it must be."""
+    """Return a finite number, or raise."""
     if not _finite(value):
         raise OptionError(
             f"{name} must have finite numbers, not {short(value)}", name=name, value=value
@@ -64,7 +64,7 @@ def _finite(value: Any) -> bool:
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> Any:
-    """Return one of some names, or say which there are."""
+    """Return one of the allowed names, or raise."""
     if value not in allowed:
         raise OptionError(
             f"{name} must be one of {', '.join(map(repr, allowed))}, not {short(value)}",

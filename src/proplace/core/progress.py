@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for long runs that ask for one."""
+"""A progress bar on standard error for long runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances the bar by a number of rows; silent unless ``show``."""
+    """Yield a function that advances the bar by a number of rows, or nothing unless ``show``."""
     if not show:
         yield lambda _: None
         return

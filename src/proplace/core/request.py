@@ -17,14 +17,14 @@ DEFAULT_TIME_LIMIT = 10.0
 
 Preference = Literal["nearest", "sparse"]
 Range = tuple[float | None, float | None]
-"""Lower and upper end in original units; None for an end that the request leaves as it is."""
+"""Lower and upper end in original units, or None for an end that the request does not change."""
 Tolerance = float | tuple[float, float]
-"""By how much a feature may be missed in original units: either way, or a pair (less, more)."""
+"""Tolerance of a feature in original units: the same both ways, or a pair (less, more)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request: the target class, and what makes a counterfactual a good one.
+    """One request: the target class and the preferences for counterfactuals.
 
     Names are those of features. They are compared with the features of a model by
     :meth:`proplace.schema.Schema.restrict`.
@@ -38,19 +38,19 @@ class Request:
     prefer
         ``"nearest"``: the smallest distance. ``"sparse"``: few changed features.
     max_changes
-        Largest number of changed features; None for any number.
+        Largest number of changed features, or None for no limit.
     immutable
         Features that may not change.
     increasing, decreasing
-        Features that may not fall, and features that may not rise.
+        Features that may not decrease, and features that may not increase.
     ranges
-        Ends of the values that a number may take, in original units.
+        Allowed range of a number, in original units.
     tolerance
-        By how much a person may miss the counterfactual and must still be accepted, in original units:
-        a number, or a pair (less, more).
+        Tolerance in original units: the miss of the counterfactual up to which a person must still
+        be accepted. A number, or a pair (less, more).
     typical
-        True to return typical points only if there are any, False to search without that filter,
-        None to filter sparse requests and restricted people.
+        True to return typical points if there are any, False to search without that filter, None to
+        filter sparse requests and restricted people.
     gap
         Relative optimality gap at which a search ends, between 0 and 1.
 
@@ -85,8 +85,8 @@ class Request:
         for name in self.increasing:
             if name in self.decreasing:
                 raise OptionError(
-                    f"{name!r} is in increasing and in decreasing; a feature that may neither rise nor "
-                    "fall is immutable",
+                    f"{name!r} is in increasing and in decreasing. Make a feature that may neither rise "
+                    "nor fall immutable",
                     name="increasing",
                     value=name,
                 )
@@ -107,7 +107,7 @@ class Request:
 
     @property
     def sparse(self) -> bool:
-        """True if the number of changed features matters."""
+        """True if the number of changed features is minimised."""
         return self.prefer == "sparse" or self.max_changes is not None
 
     @property
@@ -118,12 +118,12 @@ class Request:
 
     @property
     def misses(self) -> Mapping[str, tuple[float, float]]:
-        """The tolerance as pairs: how much less and how much more each feature may be."""
+        """The tolerance as pairs: the allowed miss below and above, per feature."""
         return cast("Mapping[str, tuple[float, float]]", self.tolerance)
 
     @property
     def description(self) -> str:
-        """The wishes for the changes in words; empty if the distance alone matters."""
+        """Preferences for the changes as a phrase, or empty if only the distance matters."""
         parts = ["few changes"] if self.prefer == "sparse" else []
         if self.max_changes is not None:
             parts.append(f"at most {self.max_changes} changes")
@@ -137,7 +137,7 @@ class Request:
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as they can be written as JSON."""
+        """Return the fields in a form that JSON can hold."""
         facts = dataclasses.asdict(self)
         for name in ("immutable", "increasing", "decreasing"):
             facts[name] = list(facts[name])
@@ -147,7 +147,7 @@ class Request:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Read the fields that :meth:`to_dict` has written."""
+        """Read the fields of :meth:`to_dict`."""
         known = [each.name for each in dataclasses.fields(cls)]
         if not isinstance(facts, Mapping) or set(facts) != set(known):
             raise OptionError(f"a request has the fields {listing(known)}", name="request")
@@ -155,10 +155,10 @@ class Request:
 
 
 def _names(option: str, given: Iterable[str]) -> tuple[str, ...]:
-    """Return names of features, each once, or raise about what is not a list of names."""
+    """Return feature names without repetition, or raise if they are not a list of names."""
     if isinstance(given, (str, bytes)):
         raise OptionError(
-            f"{option} must be a list of names, not one text; write {option}=[{given!r}]",
+            f"{option} must be a list of names, not one text. Write {option}=[{given!r}]",
             name=option,
             value=given,
         )
@@ -184,7 +184,7 @@ def _ranges(given: Mapping[str, Range]) -> dict[str, Range]:
 
 
 def _ends(name: str, given: Range) -> Range:
-    """Return the ends of the range of a feature, as plain numbers."""
+    """Return the ends of the range of a feature as plain numbers."""
     pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
     if len(pair) != 2 or pair == (None, None):
         raise OptionError(
@@ -197,7 +197,7 @@ def _ends(name: str, given: Range) -> Range:
     if low is not None and high is not None and not low < high:
         raise OptionError(
             f"the range of {name!r} must have a lower end below its upper end, not {num(low)} and "
-            f"{num(high)}; a feature that keeps its value is immutable",
+            f"{num(high)}. To keep the value of a feature, make it immutable",
             name="ranges",
             value=given,
         )
@@ -205,7 +205,7 @@ def _ends(name: str, given: Range) -> Range:
 
 
 def _missed(pair: tuple[float, float]) -> str:
-    """Describe by how much a feature may be missed."""
+    """Describe the tolerance of a feature."""
     less, more = pair
     if less == more:
         return f"{num(less)} less or more"
@@ -214,7 +214,7 @@ def _missed(pair: tuple[float, float]) -> str:
 
 
 def tolerance_pairs(given: Mapping[str, Tolerance]) -> dict[str, tuple[float, float]]:
-    """Return how much less and how much more each feature may be, as plain numbers."""
+    """Return the allowed miss of each feature below and above, as plain numbers."""
     if not isinstance(given, Mapping):
         raise OptionError(
             "tolerance must give numbers or pairs (less, more) by feature name, in original units, such "
@@ -226,7 +226,7 @@ def tolerance_pairs(given: Mapping[str, Tolerance]) -> dict[str, tuple[float, fl
 
 
 def _pair(name: str, given: object) -> tuple[float, float]:
-    """Return how much less and how much more a feature may be, or raise about what is neither."""
+    """Return the allowed miss of a feature below and above, or raise if it is neither form."""
     both = isinstance(given, Sequence) and not isinstance(given, str)
     pair: tuple[Any, ...] = tuple(cast("Sequence[Any]", given)) if both else (given, given)
     try:
@@ -242,7 +242,7 @@ def _pair(name: str, given: object) -> tuple[float, float]:
 
 
 def _in_words(ends: Range) -> str:
-    """Describe a range of a feature."""
+    """Describe the range of a feature."""
     low, high = ends
     if low is None or high is None:
         return f"at least {num(low)}" if low is not None else f"at most {num(high or 0.0)}"

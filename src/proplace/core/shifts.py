@@ -1,28 +1,28 @@
-r"""Delta: the box of networks that must all keep a verdict.
+r"""Shift sets (Delta): the networks that must all accept a counterfactual.
 
-Every trained parameter has an interval of its own,
+Every trained parameter has its own interval,
 
 .. math::
     \Delta = \{ (W_i', b_i')_i : \underline W_i \le W_i' \le \overline W_i,\;
         \underline b_i \le b_i' \le \overline b_i \} ,
 
-symmetric or not, around any centre; an interval of length 0 freezes a parameter. The L-infinity ball of
-the paper, :math:`|\theta' - \theta| \le \delta` around a network, and a radius for each layer's weights
-and biases are short forms of it: :meth:`Shifts.of`. A layer without bias has no bias to shift. The
-fixed input transform in front of the first layer is part of the set: parameters mean something only
-behind it.
+symmetric or not, around any centre. An interval of length 0 freezes a parameter. The L-infinity
+ball of the paper, :math:`|\theta' - \theta| \le \delta` around a network, and (weight, bias) radii
+for each layer are special cases: :meth:`Shifts.of`. A layer without bias has no bias to shift. The
+fixed input transform before the first layer is part of the set, because parameters are only
+comparable after the same transform.
 
-The parameters of a network with batch norm are those with the batch norm folded in, and a delta speaks
-of the trained ones: each folded parameter has the interval in which it lies when the trained ones move
+The parameters of a network with batch norm are those after folding, but a delta refers to the
+trained ones: the interval of each folded parameter follows from those of the trained ones
 (:mod:`proplace.core.transforms`).
 
-Other functions describe a box in figures: how many parameters move, how far, and where a network leaves
-it.
+Other functions summarise a shift set: how many parameters move, how far, and which parameters of a
+network lie outside.
 
-**From worst activations back to the shifted network that has them.** Inside Delta each neuron's
-pre-activation is moved by one number :math:`t \in [-1, 1]`: with :math:`m, r` the middle and the radius
-of a parameter's interval, the weights of its row are :math:`m + t\,r \operatorname{sign}(h)` and its
-bias is :math:`m + t\,r`, which covers its whole range. So the activations of the worst case fix all
+**Shifted network with given activations.** Within Delta each neuron's pre-activation is moved by
+one number :math:`t \in [-1, 1]`: with :math:`m, r` the centre and the radius of a parameter's
+interval, the weights of its row are :math:`m + t\,r \operatorname{sign}(h)` and its bias is
+:math:`m + t\,r`, which covers its whole range. The worst-case activations therefore determine all
 parameters of the shift.
 """
 
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 Radius: TypeAlias = "float | npt.ArrayLike"
 Delta: TypeAlias = "float | Sequence[tuple[Radius, Radius]] | Shifts"
 
-NPZ_FORMAT = "proplace-shifts-1"  #: what :meth:`Shifts.save` writes
+NPZ_FORMAT = "proplace-shifts-1"  #: format of :meth:`Shifts.save`
 
 
 class Shifts:
-    """A box of networks: an interval for each parameter, behind one input transform. Immutable.
+    """A shift set: an interval for each parameter, and one input transform. Immutable.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ class Shifts:
         Two networks of the same shape and input transform: the lower and the upper ends of all
         intervals.
     description
-        Where the box comes from, in a few words; it is shown, and plays no part in anything else.
+        Origin of the shift set in a few words, for display only.
     encoding
-        Digest of how the models of the box turn a table into rows: see :attr:`encoding`.
+        Digest of the encoding of the models in the set: see :attr:`encoding`.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Shifts:
             crossed = (box.low.W > box.high.W).sum() + (box.low.bias > box.high.bias).sum()
             if crossed:
                 raise DeltaError(
-                    f"low lies above high for {crossed} parameters of layer {i}; the first network "
+                    f"low lies above high for {crossed} parameters of layer {i}. The first network "
                     "must hold the lower ends, the second the upper ends",
                     name="low",
                 )
@@ -115,7 +115,7 @@ class Shifts:
         made._description, made._encoding = description, encoding
         return made
 
-    # -- how to get one ----------------------------------------------------------------------
+    # -- constructors ------------------------------------------------------------------------
 
     @classmethod
     def of(cls, net: Network, delta: Delta) -> Shifts:
@@ -124,18 +124,18 @@ class Shifts:
         Parameters
         ----------
         net
-            The network in use.
+            The current network.
         delta
-            One number: the largest change of any parameter. One (weight, bias) pair per layer: each a
-            number, or an array with a radius for every parameter. Or a box of such networks, which
-            need not contain this one.
+            One number: the largest change of any parameter. One (weight, bias) pair per layer: each
+            a number, or an array with a radius for every parameter. A shift set for such networks
+            is accepted too. It need not contain this network.
 
-            Numbers and pairs speak of the weights and biases as they were trained; where a batch norm
-            is folded into the network, it scales them.
+            Numbers and pairs refer to the weights and biases as they were trained. A batch norm
+            that is folded into the network scales them.
         """
         if not isinstance(net, Network):
             raise DeltaError(
-                f"Shifts.of takes a Network, not {type(net).__name__}; give Model.of(model).network",
+                f"Shifts.of takes a Network, not {type(net).__name__}. Give Model.of(model).network",
                 name="net",
                 value=net,
             )
@@ -159,9 +159,10 @@ class Shifts:
     def bounding(cls, networks: Iterable[object], *, source: object | None = None) -> Shifts:
         """Return the smallest shift set that contains some networks.
 
-        Models, modules and files are networks, too. Where their scalers or encoders were fitted again,
-        all are taken behind those of ``source``, the model in use; without it, behind those of the
-        first. A box is of use only for a model that encodes its table as they do.
+        Models, modules and files are accepted as networks. If their scalers or encoders were fitted
+        again, all networks are converted to the scaling of ``source``, the current model. Default:
+        the scaling of the first one. The set is useful only for a model that encodes its table in
+        the same way.
 
         Examples
         --------
@@ -188,28 +189,31 @@ class Shifts:
         source: object | None = None,
         seed: int = 0,
     ) -> Shifts:
-        """A box that contains the next retraining with a given probability.
+        """Return a shift set that contains the next retraining with a given probability.
 
-        Part of the history gives the shape: its hull, widened by one delta
+        Part of the history gives the shape: its bounding shift set, widened by one delta
         (:mod:`proplace.calibrate.learned`). The rest gives the size, by split conformal prediction
-        (:mod:`proplace.calibrate.conformal`). Nothing is assumed but that the next retraining is
-        exchangeable with those of the history: made by the same procedure, on data of the same kind,
-        independently. The probability is that over history and next retraining together: a history for
-        which no box is found counts as inside, and the histories that get a box may cover less.
+        (:mod:`proplace.calibrate.conformal`). The only assumption is that the next retraining is
+        exchangeable with those of the history: made by the same procedure, on data of the same
+        kind, independently. The probability refers to history and next retraining together. A
+        history without a valid set counts as inside, so the coverage given a valid set may be
+        lower.
 
         Parameters
         ----------
         history
-            Networks of the same architecture, retrained the way the next one will be; also models,
-            modules and files. 95% needs 21 of them; more give a better shape.
+            Networks of the same architecture, retrained in the same way as the next one. Models,
+            modules and files are accepted too. A coverage of 95% needs 21 of them. More give a
+            better shape.
         coverage
-            The probability.
+            The probability, between 0 and 1.
         source
-            The model in use. Where scalers were fitted again, all networks are taken behind its own;
-            without, behind those of the first of the history, which then helps to give the shape.
+            The current model. If scalers were fitted again, all networks are converted to its
+            scaling. Default: the scaling of the first network of the history, which then also
+            contributes to the shape.
         seed
-            Draws which networks give the size, about half of them. The order of the history plays no
-            part.
+            Seed that selects the networks for the size, about half of them. The order of the
+            history has no effect.
 
         Examples
         --------
@@ -238,7 +242,7 @@ class Shifts:
             boxes, description = past.learn(wanted, seed)
         return cls._of_boxes(boxes, nets[0].input_transform, description, encoding=given.encoding)
 
-    # -- what it is made of ------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------
 
     @property
     def layers(self) -> tuple[LayerBox, ...]:
@@ -247,26 +251,27 @@ class Shifts:
 
     @property
     def input_transform(self) -> InputTransform:
-        """The fixed map in front of the first layer."""
+        """The fixed map before the first layer."""
         return self._input_transform
 
     @property
     def description(self) -> str:
-        """Origin of the box in a few words."""
+        """Origin of the shift set in a few words."""
         return self._description
 
     @property
     def encoding(self) -> str:
-        """Digest of how the models of the box turn a table into rows, and their cut-off, if any.
+        """Digest of the encoding of the models from table to rows, and of their cut-off.
 
-        It is empty for bare networks.
+        It is empty for networks without preprocessing.
         """
         return self._encoding
 
     def encoded_as(self, model: object) -> Shifts:
-        """State that the networks of the box take rows as a model encodes them.
+        """Declare that the networks take rows as a model encodes them.
 
-        Bare networks do not say how their rows were made, so that this is for whoever knows it.
+        Networks without preprocessing do not record their encoding, so the caller must be sure of
+        it.
         """
         from proplace.loaders.coordinates import models_of
 
@@ -280,38 +285,37 @@ class Shifts:
 
     @property
     def radii(self) -> tuple[tuple[float, float], ...] | None:
-        """(weight, bias) radii of the layers, where the box is given by them; else None."""
+        """(weight, bias) radii of the layers, or None if the set is not given by radii."""
         found = [box.radii for box in self._boxes]
         return None if None in found else tuple(pair for pair in found if pair is not None)
 
     @property
     def radius(self) -> float | None:
-        """The one radius of all parameters, where there is one; else None."""
+        """The common radius of all parameters, or None."""
         biased = [box.low.b is not None for box in self._boxes]
         return None if self.radii is None else _one_radius(self.radii, biased)
 
     @property
     def trained_radii(self) -> tuple[tuple[float, float], ...] | None:
-        """(weight, bias) radii of the trained parameters of the layers, where the box is made of them.
+        """(weight, bias) radii of the trained parameters of the layers, or None.
 
-        They are ``radii``, or what these were before a batch norm, folded into the network, scaled
-        them.
+        They equal ``radii``, or the radii before a folded batch norm scaled them.
         """
         return self.radii if self._trained is None else self._trained.radii
 
     @property
     def trained_radius(self) -> float | None:
-        """The one radius of all trained parameters, where there is one; else None."""
+        """The common radius of all trained parameters, or None."""
         return self.radius if self._trained is None else self._trained.radius
 
     @cached_property
     def low(self) -> Network:
-        """Lower ends of all intervals, as a network; rounded outwards where the box has radii."""
+        """Lower ends of all intervals, as a network, rounded outwards if the set has radii."""
         return self._network(box.outward().low for box in self._boxes)
 
     @cached_property
     def high(self) -> Network:
-        """Upper ends of all intervals, as a network; rounded outwards where the box has radii."""
+        """Upper ends of all intervals, as a network, rounded outwards if the set has radii."""
         return self._network(box.outward().high for box in self._boxes)
 
     @property
@@ -321,9 +325,9 @@ class Shifts:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all ends and of the input transform: the name of the box in certificates.
+        """SHA-256 of all ends and of the input transform, which identifies the set in certificates.
 
-        Per array an ASCII line with its name and shape, then its doubles, as for networks.
+        Each array adds an ASCII line with its name and shape, then its doubles, as for networks.
         """
         sha = hashlib.sha256()
         for name, array in self._arrays().items():
@@ -356,21 +360,21 @@ class Shifts:
     def contains(self, net: Network) -> bool:
         """Test exactly if every parameter of a network lies in its interval.
 
-        A network of another shape, or behind another input transform, does not.
+        A network of another shape, or with another input transform, does not.
         """
         return self._fits(net) and all(
             box.contains(layer) for box, layer in zip(self._boxes, net.layers, strict=True)
         )
 
     def project(self, net: Network) -> Network:
-        """The network of the box that is nearest to a given one, parameter by parameter."""
+        """Return the network of the set that is nearest to a given one, parameter by parameter."""
         self._check_fits(net)
         pairs = zip(self._boxes, net.layers, strict=True)
         clipped = [box.clip(layer.W, layer.b) for box, layer in pairs]
         return net.with_layers((layer.W, layer.b) for layer in clipped)
 
     def scaled(self, t: float) -> Shifts:
-        """The box with every interval ``t`` times as long, around its middle: a nested family in t.
+        """Return the set with all intervals ``t`` times as long around their centres: nested in t.
 
         Ends that are not floats are rounded outwards.
         """
@@ -386,7 +390,7 @@ class Shifts:
         return Shifts._of_boxes(boxes, self._input_transform, description, encoding=self._encoding)
 
     def with_input_transform(self, net: Network) -> Shifts:
-        """The same intervals for the layers of a network that has another input transform in front."""
+        """Return the same intervals with the input transform of another network."""
         moved = Shifts._of_boxes(
             self._boxes, net.input_transform, self._description, encoding=self._encoding
         )
@@ -394,14 +398,14 @@ class Shifts:
         return moved
 
     def recentred(self, old: Network, new: Network) -> Shifts:
-        r"""The same intervals around another network.
+        r"""Return the same intervals around another network.
 
         .. math::
             [\,\theta' + (\underline\theta - \theta),\ \theta' + (\overline\theta - \theta)\,]
 
-        for each parameter, :math:`\theta` that of ``old`` and :math:`\theta'` of ``new``, in floats:
-        a box that holds the old network is one that holds the new. What was said about its origin, such
-        as a probability, is not true of it.
+        for each parameter, :math:`\theta` of ``old`` and :math:`\theta'` of ``new``, in floats. If
+        the set contains the old network, the result contains the new one. Statements about its
+        origin, such as a probability, do not carry over.
         """
         self._check_fits(old)
         self._check_fits(new)
@@ -415,13 +419,13 @@ class Shifts:
         return Shifts(low, high, description="moved along with the model", encoding=self._encoding)
 
     def intersect(self, other: Shifts) -> Shifts:
-        """The box of the networks that lie in both; a DeltaError if there are none."""
+        """Return the shift set of the networks in both, or raise a DeltaError if there are none."""
         _check_alike(self.low, other.low)
         if self._encoding != other._encoding:
             raise DeltaError(
-                "the boxes were made of models that encode their tables in different ways (scalers or "
-                "encoders that were fitted again), so that their intervals cannot be compared; make "
-                "both behind the same model (source=)",
+                "the shift sets were made from models that encode their tables in different ways "
+                "(scalers or encoders that were fitted again), so their intervals cannot be compared. "
+                "Make both with the same model (source=)",
                 name="other",
             )
         layers = [*zip(self._boxes, other._boxes, strict=True)]
@@ -433,8 +437,8 @@ class Shifts:
             apart = (low.W > high.W).sum() + (low.bias > high.bias).sum()
             if apart:
                 raise DeltaError(
-                    f"no network lies in both boxes: the intervals of {apart} parameters of layer {i} "
-                    "do not meet",
+                    f"no network lies in both shift sets: the intervals of {apart} parameters of "
+                    f"layer {i} do not meet",
                     name="other",
                 )
             boxes.append(LayerBox(low, high))
@@ -444,10 +448,10 @@ class Shifts:
     # -- files -------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an ``.npz`` file of all ends (no pickle inside); it appears whole or not at all.
+        """Write an ``.npz`` file of all ends, without pickle. It appears complete or not at all.
 
-        What is written are floats: a box that is given by radii is written with its ends rounded
-        outwards, so that it grows by less than the last digit.
+        The file holds floats: if the set has radii, its ends are rounded outwards, so it grows by
+        less than the last digit.
         """
         path = Path(path)
         if path.suffix != ".npz":
@@ -456,7 +460,7 @@ class Shifts:
             self.write(file)
 
     def write(self, file: IO[bytes]) -> None:
-        """Write the content of an ``.npz`` file, as :meth:`save` does, to an open one."""
+        """Write the content of an ``.npz`` file to an open file, as :meth:`save` does."""
         words = {"format": NPZ_FORMAT, "about": self._description, "encoding": self._encoding}
         texts = {name: np.array(word) for name, word in words.items()}
         arrays: dict[str, Any] = {**texts, **self._arrays()}
@@ -464,12 +468,12 @@ class Shifts:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shifts:
-        """Read a file that :meth:`save` wrote; nothing is ever unpickled."""
+        """Read a file of :meth:`save`. Files are never unpickled."""
         from proplace.loaders.shifts import read_shifts
 
         return read_shifts(Path(path))
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
@@ -489,7 +493,7 @@ class Shifts:
         )
 
     def _for(self, net: Network) -> Shifts:
-        """Return the box as one for a network in use: radii mean something only around it."""
+        """Return the set for a current network: radii are valid only around it."""
         self._check_fits(net)
         if self._radii_around(net):
             return self
@@ -499,7 +503,7 @@ class Shifts:
         )
 
     def _radii_around(self, net: Network) -> bool:
-        """Test if the box has no radii, or radii around the trained parameters of this network."""
+        """Test if the set has no radii, or radii around the trained parameters of this network."""
         if self._trained is not None:
             return self._trained.net == net
         layers = zip(self._boxes, net.layers, net.folds, strict=True)
@@ -523,14 +527,14 @@ class Shifts:
 
 @dataclass(frozen=True, eq=False)
 class _Trained:
-    """Origin of a box: a network with batch norm folded in, and the radii of its trained parameters."""
+    """Origin of a shift set: a network with folded batch norm, and its trained parameters' radii."""
 
     net: Network
     radii: tuple[tuple[float, float], ...]
 
     @classmethod
     def of(cls, net: Network, pairs: Iterable[tuple[Radius, Radius]]) -> _Trained | None:
-        """None where radii are arrays."""
+        """Return None if radii are arrays."""
         if any(np.ndim(radius) for pair in pairs for radius in pair if radius is not None):
             return None
         given = [(float(w or 0.0), float(b or 0.0)) for w, b in pairs]  # type: ignore[arg-type]
@@ -549,10 +553,10 @@ class _Trained:
 
 
 def same_architecture(networks: Iterable[object]) -> list[Network]:
-    """Networks of models, in the coordinates of the first; a DeltaError says what differs."""
+    """Return the networks of models in the coordinates of the first, or raise a DeltaError."""
     given = list(networks)
     if not given:
-        raise DeltaError("no network was given; give at least one", name="networks")
+        raise DeltaError("no network was given. Give at least one", name="networks")
     nets = [net for net in given if isinstance(net, Network)]
     if len(nets) < len(given):
         from proplace.loaders.coordinates import networks_alike
@@ -564,7 +568,7 @@ def same_architecture(networks: Iterable[object]) -> list[Network]:
 
 
 class _Past(NamedTuple):
-    """Networks in common coordinates, whether any had others of its own, and how rows are encoded."""
+    """Networks in common coordinates, a mark of converted ones, and the digest of their encoding."""
 
     nets: list[Network]
     refitted: bool
@@ -572,7 +576,7 @@ class _Past(NamedTuple):
 
 
 def _past(history: Iterable[object], source: object | None) -> _Past:
-    """Networks of a history in the coordinates of ``source``, else of the first of them."""
+    """Convert the networks of a history to the coordinates of ``source``, or of the first."""
     if isinstance(history, (str, os.PathLike, Network)):
         raise DeltaError(
             "the history must be a list of networks, models or files, not a single one",
@@ -591,20 +595,20 @@ def _past(history: Iterable[object], source: object | None) -> _Past:
 
 
 def _check_alike(a: Network, b: Network) -> None:
-    """Refuse networks whose parameters cannot be compared one by one."""
+    """Reject networks whose parameters cannot be compared one by one."""
     shapes = [[(layer.W.shape, layer.b is None) for layer in net.layers] for net in (a, b)]
     if shapes[0] != shapes[1]:
         raise DeltaError(
             f"{a!r} and {b!r} differ in architecture (widths, or a bias that one of them lacks), so "
-            "that they share no box of parameters; give each network a box of its own (required_models=)"
+            "they share no shift set. Give each network its own (required_models=)"
         )
     mine, theirs = a.input_transform.parts, b.input_transform.parts
     for name in sorted(mine.keys() | theirs.keys()):
         if name not in mine or name not in theirs or not np.array_equal(mine[name], theirs[name]):
             raise DeltaError(
                 f"the networks have different input transforms ({name}), so their parameters do not "
-                "act on the same inputs; give the models themselves, which are compared behind one "
-                "scaler, or a box of its own to each network (required_models=)",
+                "act on the same inputs. Give the models themselves, so that they are converted to one "
+                "scaler, or give each network its own shift set (required_models=)",
                 name=name,
             )
 
@@ -638,19 +642,19 @@ def _biased(net: Network) -> list[bool]:
 
 
 def _one_radius(radii: Iterable[tuple[float, float]], biased: Iterable[bool]) -> float | None:
-    """The radius of all weights, and of the biases of those layers that have some."""
+    """Return the radius of all weights, and of the biases of layers with bias, or None."""
     pairs = [*zip(radii, biased, strict=True)]
     found = {weight for (weight, _), _ in pairs} | {bias for (_, bias), some in pairs if some}
     return found.pop() if len(found) == 1 else None
 
 
 def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) -> LayerBox:
-    """The box of a layer, from numbers or from arrays of radii of what was trained."""
+    """Return the box of a layer, from numbers or arrays of radii of the trained parameters."""
     radii = [np.asarray(0.0 if r is None else r, dtype=np.float64) for r in (weight, bias)]
     if not all(np.isfinite(r).all() and (r >= 0.0).all() for r in radii):
         pair = tuple(float(r) if r.ndim == 0 else "an array" for r in radii)
         raise DeltaError(
-            f"delta must be finite and not negative; layer {i} has {pair}. "
+            f"delta must be finite and not negative, but layer {i} has {pair}. "
             "Give a number such as 0.02, or one (weight, bias) pair per layer",
             name="delta",
             value=pair,
@@ -663,18 +667,18 @@ def _box(i: int, layer: Layer, fold: Fold | None, weight: Radius, bias: Radius) 
     ):
         if r.ndim and r.shape != shape:
             raise DeltaError(
-                f"the radii of the {name} of layer {i} have shape {r.shape}; give a number, or one "
+                f"the radii of the {name} of layer {i} have shape {r.shape}. Give a number, or one "
                 f"radius for each of them: shape {shape}",
                 name="delta",
             )
     if fold is None:
         return LayerBox.reaching(layer, *radii)
-    with np.errstate(over="ignore"):  # what is no number is refused
+    with np.errstate(over="ignore"):  # overflow is rejected below
         reach = fold.radii(*radii)
     if not all(np.isfinite(r).all() for r in reach):
         raise DeltaError(
-            f"delta times the factors of the batch norm in layer {i} is too large for a number; give a "
-            "smaller delta",
+            f"delta times the factors of the batch norm in layer {i} is too large for a number. Give "
+            "a smaller delta",
             name="delta",
         )
     return LayerBox.reaching(layer, *reach)
@@ -688,7 +692,7 @@ def _scaled(box: LayerBox, t: float) -> LayerBox:
         low, high, centre = (getattr(part, name) for part in (box.low, box.high, middle))
         least = np.nextafter(centre - t * (centre - low), -np.inf)
         most = np.nextafter(centre + t * (high - centre), np.inf)
-        if t < 1.0:  # nested, whatever the rounding
+        if t < 1.0:  # nested, despite rounding
             least, most = np.maximum(least, low), np.minimum(most, high)
             least, most = np.minimum(least, centre), np.maximum(most, centre)
         else:
@@ -708,7 +712,7 @@ def _same(a: Layer, b: Layer) -> bool:
     return np.array_equal(a.W, b.W) and np.array_equal(a.bias, b.bias)
 
 
-_ROUNDING = 4.0  # units in the last place that an end and the difference from it may be off by
+_ROUNDING = 4.0  # rounding error of an end and its difference, in units in the last place
 
 
 @dataclass(frozen=True)
@@ -718,12 +722,12 @@ class LayerFigures:
     Attributes
     ----------
     parameters, moving
-        How many weights and biases there are, and how many of them have an interval of some length.
+        Number of weights and biases, and of those whose interval has a positive length.
     largest, median
-        Lengths of the intervals, those of length 0 included.
+        Lengths of the intervals, including those of length 0.
     symmetric
-        Whether each parameter of a given network lies in the middle of its interval, up to rounding;
-        None where no network was given.
+        True if each parameter of a given network lies at the centre of its interval, up to
+        rounding. None without a network.
     """
 
     parameters: int
@@ -735,7 +739,7 @@ class LayerFigures:
 
 @dataclass(frozen=True)
 class Outlier:
-    """A parameter of a network that lies outside of its interval, and by how much."""
+    """A parameter of a network outside its interval, with the excess."""
 
     name: str
     value: float
@@ -745,7 +749,7 @@ class Outlier:
 
 
 def by_layer(shifts: Shifts, net: Network | None = None) -> list[LayerFigures]:
-    """Figures of each layer; with a network of the same shape, whether it lies in the middle."""
+    """Return figures of each layer. With a network, test if it lies at the centre."""
     found = []
     for i, box in enumerate(shifts.layers):
         low, high = _ends(box)
@@ -770,7 +774,7 @@ def counts(shifts: Shifts) -> tuple[int, int]:
 
 
 def outside(shifts: Shifts, net: Network) -> list[Outlier]:
-    """Parameters of a network of the same shape that leave their intervals, the farthest first.
+    """Return the parameters of a network that leave their intervals, largest excess first.
 
     Examples
     --------
@@ -798,7 +802,7 @@ def _outliers(shifts: Shifts, net: Network) -> Iterator[Outlier]:
 
 
 def _ends(box: LayerBox) -> tuple[Array, Array]:
-    """Both ends of all intervals of a layer, weights first; a layer without bias has none for them."""
+    """Return both ends of all intervals of a layer, weights first, then biases if there are any."""
     wide = box.outward()
     return _flat(wide.low), _flat(wide.high)
 
@@ -815,7 +819,7 @@ def _centred(values: Array, low: Array, high: Array) -> bool:
 def shifted_layers(
     shifts: Shifts, u: Array, hidden: Sequence[Array], c: Array
 ) -> list[tuple[Array, Array]]:
-    """Layers of the shift with activations ``hidden`` on ``u`` that minimises ``c . logits``.
+    """Return the layers of the shift with activations ``hidden`` on ``u`` and minimal ``c . logits``.
 
     Parameters can leave their radius by a rounding error: see :func:`shifted_network`.
     """
@@ -833,7 +837,7 @@ def shifted_layers(
 def shifted_network(
     net: Network, shifts: Shifts, u: Array, hidden: Sequence[Array], c: Array
 ) -> Network:
-    """Return the network in Delta with activations ``hidden`` on ``u`` and least ``c . logits``.
+    """Return the network in Delta with activations ``hidden`` on ``u`` and minimal ``c . logits``.
 
     Every parameter lies within its radius exactly, as real numbers, not up to rounding.
     """

@@ -1,8 +1,8 @@
-r"""Text that comes from files, as it is shown to people.
+r"""Safe display of text from files.
 
-A label, a column name, a path or a cell may hold anything: sequences that move a terminal's cursor,
-marks that turn the order of letters round, a million letters. What is shown of it goes through
-here first, so that it is read and does nothing else.
+A label, a column name, a path or a cell may contain escape sequences that move a terminal's cursor,
+marks that reverse the order of letters, or a million letters. All such text passes through here
+before it is shown.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ MESSAGE = 2_000
 UNSEEN = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # control characters: escape sequences, new lines
-    "\xad\u200b\u2060-\u2065\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # nothing to see
-    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # turn the order of letters, or end a line
-    "\ud800-\udfff"  # half characters, which cannot be written
+    "\xad\u200b\u2060-\u2065\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # invisible characters
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # change the order of letters, or end a line
+    "\ud800-\udfff"  # lone surrogates, which cannot be encoded
     "]"
 )
-"""What is not seen where it is shown, or does something there."""
+"""Characters that are invisible or act on the screen."""
 
 
 def visible(text: str) -> str:
-    r"""Return a text on one line in which what cannot be seen, or acts on a screen, is spelt out.
+    r"""Return a text on one line, with invisible and control characters escaped.
 
-    Joiners inside words (U+200C and U+200D) stay: some languages need them.
+    Joiners inside words (U+200C and U+200D) stay, because some languages need them.
 
     Examples
     --------
@@ -47,12 +47,12 @@ def visible(text: str) -> str:
 
 
 def has_unseen(text: str) -> bool:
-    """Test if :func:`visible` would spell a character out."""
+    """Test if :func:`visible` would escape a character."""
     return UNSEEN.search(text) is not None
 
 
 def clipped(text: str, length: int) -> str:
-    """Return a text of at most some characters.
+    """Shorten a text to a number of characters.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def clipped(text: str, length: int) -> str:
 
 
 def enumerated(parts: Iterable[str]) -> str:
-    """Return some words as a list in a sentence.
+    """Join words to a list in a sentence.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def enumerated(parts: Iterable[str]) -> str:
 
 
 def short(value: object) -> str:
-    """Write a value for a message as ``repr`` does, but never more than a line of it.
+    """Format a value for a message as ``repr`` does, but never more than a line of it.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def short(value: object) -> str:
 
 
 class _Brief(Repr):
-    """``repr`` that looks at no more of a value than it shows."""
+    """``repr`` that reads no more of a value than it shows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,24 +115,24 @@ _BRIEF = _Brief()
 
 
 def whole(value: float) -> float | int:
-    """Write 17.0 as 17: whole numbers read better without a decimal point."""
+    """Return 17.0 as 17, because whole numbers read better without a decimal point."""
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
 def num(value: float) -> str:
-    """Write a number for a message."""
+    """Format a number for a message."""
     return str(whole(float(value)))
 
 
 def listing(values: Iterable[object], limit: int = 12) -> str:
-    """Write values for a message, the first few of a long list."""
+    """Format values for a message, with the first few of a long list."""
     known = list(values)
     more = f" and {len(known) - limit} more" if len(known) > limit else ""
     return ", ".join(short(value) for value in known[:limit]) + more
 
 
 def did_you_mean(word: object, known: Iterable[object]) -> str:
-    """Write `` (did you mean 'age'?)`` when something close to ``word`` is known, else nothing."""
+    """Return `` (did you mean 'age'?)`` if a known name is close to ``word``, otherwise nothing."""
     if not isinstance(word, str) or len(word) > VALUE:
         return ""
     near = itertools.islice((name for name in known if len(str(name)) <= VALUE), _COMPARED)
@@ -141,13 +141,13 @@ def did_you_mean(word: object, known: Iterable[object]) -> str:
     return f" (did you mean {short(names[close[0]])}?)" if close else ""
 
 
-_COMPARED = 1_000  # names that a misspelt one is compared with: it takes time
+_COMPARED = 1_000  # known names that are compared, because each takes time
 PROBLEMS = 20
-"""Problems in one message."""
+"""Largest number of problems in one message."""
 
 
 def problem_list(title: str, problems: Sequence[str], count: int | None = None) -> str:
-    """One problem reads as a sentence; several are numbered, the first few of many."""
+    """Return one problem as a sentence, or the first few of several as a numbered list."""
     total = len(problems) if count is None else count
     if total == 1:
         return f"{title}: {problems[0]}"

@@ -1,33 +1,34 @@
-r"""Fixed numbers around the trained layers: the input transform, and factors folded into weights.
+r"""Fixed numbers around the trained layers: the input transform, and folded factors.
 
-The input transform stands before the first trained layer,
+The input transform precedes the first trained layer,
 
 .. math::
     u = M (s \odot x + t) + c ,
 
 with a factor :math:`s` and a shift :math:`t` per column (a scaler), then a matrix :math:`M` and an
-offset :math:`c` (PCA, a selection of columns, an embedding); every part may be missing. None of it is
-a trained parameter of the network: shifts of the parameters never touch it.
+offset :math:`c` (PCA, a selection of columns, an embedding). Every part may be missing. None of it
+is a trained parameter of the network: shifts of the parameters never touch it.
 
 Other fixed numbers are folded into trained weights. A batch norm in evaluation mode multiplies and
-shifts each neuron by fixed numbers. Behind a linear layer it scales the rows of that layer
-(:math:`r, s`), between a ReLU and a linear layer the columns of the latter (:math:`g, t`):
+shifts each neuron by fixed numbers. After a linear layer it scales the rows of that layer
+(:math:`r, s`). Between a ReLU and a linear layer it scales the columns of the latter (:math:`g,
+t`):
 
 .. math::
     W' = \operatorname{diag}(r)\, W \operatorname{diag}(g), \qquad
     b' = r \odot (b + W t) + s .
 
-When the trained :math:`W, b` move by at most :math:`D, d`, one number for each of them, the folded ones
-move by at most
+If the trained :math:`W, b` move by at most :math:`D, d`, with one number for each of them, the
+folded ones move by at most
 
 .. math::
     D'_{ij} = |r_i|\, |g_j|\, D_{ij}, \qquad
     d'_i = |r_i| \Bigl( d_i + \sum_j D_{ij} |t_j| \Bigr) .
 
-Without :math:`t` this box is the image of the trained one: nothing is lost. With it, a bias moves
-together with the weights of its row, and the box holds more than the image: what is proved is proved,
-but a row may be robust without being found so. Nothing is lost there either if :math:`g_j t_j \ge 0` for
-all j, because the weights that move a pre-activation most also move the bias most.
+Without :math:`t` this box is exactly the image of the trained one. With it, a bias moves together
+with the weights of its row, and the box is larger than the image: proofs stay sound, but a robust
+row may not be recognised. The bounds are still exact if :math:`g_j t_j \ge 0` for all j, because
+the weights that move a pre-activation most also move the bias most.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class InputTransform:
-    """``u = matrix (scale * x + shift) + offset``; None stands for a part that is not there."""
+    """``u = matrix (scale * x + shift) + offset``, with None for a missing part."""
 
     scale: Array | None = None
     shift: Array | None = None
@@ -58,7 +59,7 @@ class InputTransform:
 
     @property
     def parts(self) -> dict[str, Array]:
-        """The parts that are there, by name."""
+        """The parts that are present, by name."""
         names = ("scale", "shift", "matrix", "offset")
         return {name: part for name in names if (part := getattr(self, name)) is not None}
 
@@ -66,12 +67,12 @@ class InputTransform:
         return bool(self.parts)
 
     def __call__(self, X: Array) -> Array:
-        """Map rows: what the first trained layer sees."""
+        """Map rows to the inputs of the first trained layer."""
         if self.scale is not None:
             X = X * self.scale
         if self.shift is not None:
             X = X + self.shift
-        if self.matrix is not None:  # row by row: a row's bits do not depend on its neighbours
+        if self.matrix is not None:  # row by row, so that a row's bits do not depend on other rows
             X = (X[..., None, :] @ self.matrix.T)[..., 0, :]
         return X if self.offset is None else X + self.offset
 
@@ -90,7 +91,7 @@ class InputTransform:
         return G if self.scale is None else G * self.scale
 
     def size(self, X: Array) -> Array:
-        """Sum of the absolute values of all terms behind each entry of ``u``."""
+        """Return the sum of the absolute values of all terms of each entry of ``u``."""
         size = np.abs(X)
         if self.scale is not None:
             size = size * np.abs(self.scale)
@@ -101,7 +102,7 @@ class InputTransform:
         return size if self.offset is None else size + np.abs(self.offset)
 
     def _behind(self, G: Array) -> Array:
-        """Rows over ``u`` as rows over what the matrix sees; exact zeros stay exact."""
+        """Map rows over ``u`` to rows over the inputs of the matrix. Exact zeros stay exact."""
         if self.matrix is None:
             return G
         result: Array = G @ self.matrix
@@ -110,7 +111,7 @@ class InputTransform:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Factors, none negative, from moves of trained parameters to moves of folded ones.
+    """Non-negative factors from moves of trained parameters to moves of folded ones.
 
     Attributes
     ----------
@@ -119,8 +120,8 @@ class Fold:
     shift
         ``|t|``, one number for each input.
     bias
-        How far each bias moves when the trained one moves by 1: ``|r|``, or 0 for a layer that was
-        trained without bias.
+        Move of each bias if the trained one moves by 1: ``|r|``, or 0 for a layer that was trained
+        without bias.
     """
 
     rows: Array
@@ -130,7 +131,7 @@ class Fold:
 
     @classmethod
     def none(cls, W: Array, b: Array | None) -> Fold:
-        """Nothing folded into a layer as it was trained."""
+        """Return the fold of a layer as it was trained."""
         out, taken = W.shape
         return cls(
             np.ones(out), np.ones(taken), np.zeros(taken), np.full(out, float(b is not None))
@@ -138,30 +139,30 @@ class Fold:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The numbers by name."""
+        """The factors by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def behind(self, scale: Array, shift: Array) -> Fold:
-        """With ``scale * h + shift`` in front of the layer, which has had nothing there."""
+        """Return the fold with ``scale * h + shift`` before the layer, which had nothing there."""
         return Fold(self.rows, np.abs(scale), np.abs(shift), self.bias)
 
     def scaled(self, scale: Array) -> Fold:
-        """With the layer's outputs multiplied by ``scale``."""
+        """Return the fold with the layer's outputs multiplied by ``scale``."""
         size = np.abs(scale)
         return Fold(self.rows * size, self.columns, self.shift, self.bias * size)
 
     def with_bias(self) -> Fold:
-        """With a trained bias added to the layer's outputs; to one that is not scaled it is added."""
+        """Return the fold with a trained bias added, to outputs that are not scaled."""
         bias = np.where(self.rows == 1.0, 1.0, self.bias + 1.0)
         return Fold(self.rows, self.columns, self.shift, bias)
 
     def taking(self, places: Iterable[int]) -> Fold:
-        """Of some of the layer's outputs."""
+        """Return the fold of a selection of the layer's outputs."""
         chosen = list(places)
         return Fold(self.rows[chosen], self.columns, self.shift, self.bias[chosen])
 
     def changes(self, *, biased: bool) -> bool:
-        """Test if folded parameters move differently from those of a layer as it is trained."""
+        """Test if folded parameters move differently from trained ones."""
         scaled = (self.rows != 1.0).any() or (self.columns != 1.0).any() or self.shift.any()
         return bool(scaled or (biased and (self.bias != 1.0).any()))
 
@@ -178,7 +179,7 @@ class Fold:
 
 
 def folds_digest(folds: Iterable[Fold | None]) -> str:
-    """SHA-256 of what was folded into the layers of a network; empty if nothing was."""
+    """Return the SHA-256 of all folds of a network, or an empty text if there are none."""
     sha, found = hashlib.sha256(), False
     for i, fold in enumerate(folds):
         for name, array in ({} if fold is None else fold.arrays).items():
@@ -189,12 +190,12 @@ def folds_digest(folds: Iterable[Fold | None]) -> str:
 
 
 def _up(values: Array) -> Array:
-    """Numbers >= 0 rounded up once more; 0 stays 0."""
+    """Round numbers >= 0 up once more. 0 stays 0."""
     result: Array = np.where(values == 0.0, 0.0, np.nextafter(values, np.inf))
     return result
 
 
 def _times(a: Array, b: Any) -> Array:
-    """A product of numbers >= 0, rounded up; times 0 it is 0, and otherwise not."""
+    """Return a product of numbers >= 0, rounded up. A product is 0 only if a factor is 0."""
     result: Array = np.where((a == 0.0) | (b == 0.0), 0.0, np.nextafter(a * b, np.inf))
     return result

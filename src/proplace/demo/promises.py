@@ -100,7 +100,7 @@ def keep_promises(
 def _retrained(
     model: MLPClassifier, delta: float, ledger: Ledger, year: Year
 ) -> dict[str, MLPClassifier]:
-    """The model in use, and what becomes of it, by how it was retrained."""
+    """The current model, and what becomes of it, by how it was retrained."""
     model.set_params(learning_rate_init=_RATE)
     free, within = (
         refit_within(model, *year.seen, reach, epochs=_EPOCHS) for reach in (_ANYWHERE, delta)

@@ -485,7 +485,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
     def already_valid(self, x: Array, target: int) -> Finding:
         """The finding for a person who has the target class, perhaps robustly.
 
-        It is the model in use that counts; where another network refuses, the reason says so. Of
+        It is the current model that counts; where another network refuses, the reason says so. Of
         several sets, a certificate is kept where it proves all of them.
         """
         start, clock = time.monotonic(), Clock.of(self.time_limit)

@@ -91,7 +91,7 @@ def _read(base: Model, source: object, schema: Schema | None) -> tuple[Model, Mo
 
 
 def described(base: Model, source: object, own: Model, schema: Schema | None) -> Model:
-    """What was read of a source, its columns described as those of the model in use."""
+    """What was read of a source, its columns described as those of the current model."""
     return _bare(base, own, schema) if isinstance(source, Network) else _named(own, base, schema)
 
 
@@ -103,7 +103,7 @@ def _parts(entry: object) -> tuple[object, Delta]:
 
 
 def _name(source: object, number: int, taken: set[str]) -> str:
-    """The name of a model's file, or its number; the model in use is number 1."""
+    """The name of a model's file, or its number; the current model is number 1."""
     name = ""
     if isinstance(source, (str, os.PathLike)):
         name = os.path.basename(os.fspath(source))
@@ -115,11 +115,11 @@ def _name(source: object, number: int, taken: set[str]) -> str:
 
 
 def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
-    """A bare network: it takes the rows, and has the classes, of the model in use."""
+    """A bare network: it takes the rows, and has the classes, of the current model."""
     net = own.network
     if net.inputs != base.network.inputs or net.classes != base.network.classes:
         raise InputError(
-            f"the network takes {net.inputs} columns and has {net.classes} classes; the model in use "
+            f"the network takes {net.inputs} columns and has {net.classes} classes; the current model "
             f"encodes its table as {base.network.inputs} columns and has {base.network.classes} "
             "classes. Give the model itself, which knows its columns, or a network for these rows"
         )
@@ -129,7 +129,7 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
         and any(isinstance(feature, Binary) for feature in schema.features)
     ):
         raise InputError(
-            "the schema may encode a column in another way than the model in use does, and a bare "
+            "the schema may encode a column in another way than the current model does, and a bare "
             "network does not say which it takes; give the model itself in its place"
         )
     return dataclasses.replace(
@@ -143,7 +143,7 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
 
 
 def _named(own: Model, base: Model, schema: Schema | None) -> Model:
-    """The other model, its columns described as those of the model in use."""
+    """The other model, its columns described as those of the current model."""
     if own.has_preprocessing and not own.has_column_names and len(own.columns) == len(base.columns):
         own = own.with_column_names(
             base.columns

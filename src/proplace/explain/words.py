@@ -317,7 +317,7 @@ def proved(e: Explanation) -> bool:
 
 
 def accepted_now(e: Explanation) -> bool:
-    """Whether the model in use gives an answer, or the person as is, the wanted class."""
+    """Whether the current model gives an answer, or the person as is, the wanted class."""
     if e.setting is None or e.encoded_counterfactual is None:
         return False
     return bool(e.setting.current.network.predict(e.encoded_counterfactual)[0] == e.target)
