@@ -7,7 +7,7 @@ is fitted again, the same person has another number, and the promise must hold f
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -52,7 +52,7 @@ def refilled(group: OpenPromises, model: Model) -> Refilled | None:
         if feature.missing is not None and name in own and own[name].missing != feature.missing
     }
     facts = [json.loads(text) for text in group.facts] if other else []
-    gaps = [other.intersection(one["imputed"]) for one in facts]
+    gaps = [other.intersection(_still_missing(one)) for one in facts]
     silent = {name for name in other if own[name].missing is None}
     unreadable = [n for n, names in enumerate(gaps) if names & silent]
     rows = [n for n, names in enumerate(gaps) if names and not names & silent]
@@ -79,3 +79,9 @@ def refilled(group: OpenPromises, model: Model) -> Refilled | None:
     where = np.array(rows, dtype=np.intp)
     table = pd.DataFrame(missing).infer_objects()
     return Refilled(where, np.array(unreadable, dtype=np.intp), points, low, high, table)
+
+
+def _still_missing(facts: dict[str, Any]) -> list[str]:
+    """Features whose cell the person left missing and the answer does not fill."""
+    before, after = facts["original"], facts["answer"]
+    return [name for name in facts["imputed"] if before[name] == after[name]]
