@@ -379,3 +379,20 @@ def dumped(path):
     rows = {name: raw.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables_}
     raw.close()
     return rows
+
+
+@pytest.mark.parametrize("name", ["sqliteX", "sqlite0_copy", "SQLite-like"])
+def test_verify_reports_objects_whose_names_only_resemble_those_of_sqlite(tmp_path, result, name):
+    """The underscore of ``sqlite_`` is a letter here, not a placeholder."""
+    place = tmp_path / "promises.db"
+    with pp.Ledger(place) as ledger:
+        ledger.issue(result, ["anna", "bert", "carla"])
+        with sqlite3.connect(place) as connection:
+            connection.execute(f'CREATE TABLE "{name}" (person TEXT)')
+            connection.execute(
+                f'CREATE TRIGGER "{name}_1" AFTER INSERT ON personal '
+                f'BEGIN INSERT INTO "{name}" VALUES (NEW.person); END'
+            )
+        problems = " ".join(ledger.verify().problems)
+        assert f"table {name}" in problems
+        assert f"trigger {name}_1" in problems

@@ -16,7 +16,7 @@ from proplace.ledger.tables import sa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MASTER = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+_MASTER = r"SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\_%' ESCAPE '\'"
 
 
 def layout_problems(connection: sa.Connection) -> Iterator[tuple[str, bool]]:
