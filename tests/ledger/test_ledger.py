@@ -524,3 +524,45 @@ def test_a_new_file_is_of_its_owner_alone(tmp_path):
     path.chmod(0o640)  # as its owner wants it
     pp.Ledger(path).close()
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_person_is_one_however_the_letters_of_the_id_are_composed(ledger, result):
+    composed, decomposed = (
+        "Ren\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "Rene\N{COMBINING ACUTE ACCENT}",
+    )
+    (number,) = ledger.issue(result[:1], [decomposed]).ids
+    assert ledger.promise(number).person == composed
+    assert not ledger.issue(result[:1], [composed]).new
+    for text in (composed, decomposed):
+        assert ledger.promises(text).index.tolist() == [number]
+        assert ledger.page(person=text[:-1] + text[-1]).index.tolist() == [number]
+        with raises(LedgerError, name="reason"):
+            ledger.withdraw(number, f"{text} has moved")
+    assert ledger.erase(decomposed) == (number,)
+    assert len(ledger.promises(composed)) == 0
+
+
+LONE = "\ud800"
+
+
+def test_lone_surrogates_are_refused_or_written_and_read_back(tmp_path, result):
+    """Half a character, as a terminal or a JSON text may hold it, is none that a database keeps."""
+    place = tmp_path / "promises.db"
+    with pp.Ledger(place, actor=f"anna{LONE}") as ledger:
+        (number,) = ledger.issue(result[:1], ["anna"]).ids
+        for ask in (
+            lambda: ledger.issue(result[:1], [LONE]),
+            lambda: ledger.promises(LONE),
+            lambda: ledger.page(person=LONE),
+            lambda: ledger.erase(LONE),
+        ):
+            with raises(LedgerError, match="printed"):
+                ask()
+        ledger.adopt(NET, note=LONE)
+        assert ledger.history()[-1].facts["note"] == LONE
+        ledger.withdraw(number, LONE)
+        words = pp.Wording(f"the loan{LONE}", ["refused", "approved"])
+        (number,) = ledger.issue(result[1:2], ["bert"], wording=words).ids
+        assert ledger.promise(number).wording.subject == words.subject
+        assert ledger.verify().valid

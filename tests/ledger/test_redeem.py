@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import unicodedata
 from fractions import Fraction
 
 import numpy as np
@@ -21,6 +22,7 @@ from support.lenders import (
     APPLICANTS,
     INCOME_DEBT,
     JOBS,
+    NET,
     NUMBERS,
     TRAINING,
     applicants,
@@ -265,8 +267,9 @@ def test_what_closes_a_promise(lender, ledger, verdict):
 
 def test_rows_of_every_shape_mean_the_same(ledger):
     promise = ledger.promise(numbers_of(ledger)[0])
-    row = answer_of(promise) | {"customer": "is no feature"}
-    shapes = [row, pd.Series(row), pd.DataFrame([row], index=["x"]), pd.DataFrame([row]).iloc[0]]
+    row = answer_of(promise)
+    table = pd.DataFrame([row | {"customer": "is no feature"}], index=["x"])
+    shapes = [row, table.loc["x"], table]
     assert {ledger.redeem(promise.id, one, record=False).verdict for one in shapes} == {
         "met_exactly"
     }
@@ -323,6 +326,33 @@ def test_a_column_that_is_not_there(ledger):
     row["incme"] = row.pop("income")
     with raises(InputError, name="income", match="incme"):
         ledger.redeem(number, row)
+
+
+def test_redeem_refuses_features_that_no_model_looks_at(ledger):
+    number = numbers_of(ledger)[0]
+    head, row = ledger.head, answer_of(ledger.promise(number))
+    with raises(InputError, name="savings", match="savings"):
+        ledger.redeem(number, row | {"savings": 10_000})
+    assert ledger.head == head
+
+
+def test_redeem_finds_columns_whose_names_are_composed_in_another_way(tmp_path):
+    name = "r\N{LATIN SMALL LETTER E WITH ACUTE}sum\N{LATIN SMALL LETTER E WITH ACUTE}"
+    schema = pp.Schema([pp.Continuous(name, 0, 100, step=1), pp.Continuous("debt", 0, 50, step=1)])
+    table = TRAINING.rename(columns={"income": name})
+    result = (
+        pp.Proplace(NET, 0.01, schema=schema, k=3)
+        .fit(table)
+        .explain(pd.DataFrame({name: [20], "debt": [30]}))
+    )
+    with pp.Ledger(tmp_path / "promises.db") as ledger:
+        (number,) = ledger.issue(result, ["anna"]).ids
+        row = ledger.promise(number).answer.to_dict()
+        decomposed = {unicodedata.normalize("NFD", key): value for key, value in row.items()}
+        assert list(decomposed) != list(row)
+        assert ledger.redeem(number, decomposed, record=False).verdict == "met_exactly"
+        with raises(InputError, match="twice"):
+            ledger.redeem(number, row | decomposed)
 
 
 def test_numbers_far_out_of_range_get_a_verdict(lender, ledger):

@@ -7,6 +7,7 @@ if it can be told that it does.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,8 @@ from proplace.schema.features import Continuous
 from proplace.schema.values import filled, is_missing, numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from proplace.core.network import Array
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
@@ -102,7 +105,8 @@ def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
     features: dict[str, AnyFeature] = {}
     for schema in schemas:
         features |= schema.by_name
-    cells = _cells(person)
+    cells = _by_feature(_cells(person), features)
+    unknown = [name for name in cells if name not in features]
     missing = [name for name in features if name not in cells]
     if missing:
         hints = [f"{short(name)}{did_you_mean(name, list(cells))}" for name in missing]
@@ -110,8 +114,27 @@ def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
             f"the row has no value for {', '.join(hints)}; give all of {listing(features)}",
             name=missing[0],
         )
+    if unknown and isinstance(person, Mapping):  # a table may have other columns, such as ids
+        raise InputError(
+            f"no model looks at {listing(unknown)}; give values of {listing(features)} alone",
+            name=str(unknown[0]),
+            value=cells[unknown[0]],
+        )
     row = {name: [np.nan if is_missing(cells[name]) else cells[name]] for name in features}
     return pd.DataFrame(row, dtype=object).infer_objects()
+
+
+def _by_feature(cells: dict[Any, Any], features: Collection[str]) -> dict[Any, Any]:
+    """Cells by the names of features, however the letters of their names are composed."""
+    names = {_composed(name): name for name in features}
+    found = {names.get(_composed(name), name): cell for name, cell in cells.items()}
+    if len(found) < len(cells):
+        raise InputError("the row has a value of the same name twice", name="person")
+    return found
+
+
+def _composed(name: Any) -> Any:
+    return unicodedata.normalize("NFC", name) if isinstance(name, str) else name
 
 
 def _cells(person: object) -> dict[Any, Any]:

@@ -8,6 +8,7 @@ missing there is no promise.
 from __future__ import annotations
 
 import math
+import unicodedata
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -170,7 +171,8 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
 def person_id(value: object) -> str | None:
     """An id as it is kept, as text; None if it is none.
 
-    A whole number is written without a point: tables make 7.0 of 7 where another id is missing.
+    A whole number is written without a point: tables make 7.0 of 7 where another id is missing. Letters
+    are composed (NFC), so that an accent written in two ways is one person.
     """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float):
@@ -190,7 +192,7 @@ def person_id(value: object) -> str | None:
             name="ids",
             value=text,
         )
-    return text if text.strip() else None
+    return unicodedata.normalize("NFC", text) if text.strip() else None
 
 
 def nothing_to_promise(e: Explanation) -> str:
