@@ -6,6 +6,7 @@ import datetime
 import itertools
 import json
 import re
+import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from proplace.ledger.queries import (
     HEAD,
     PARAMETERS,
     audited,
+    check_current,
     latest_model,
     model_in_use,
     open_groups,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from proplace.ledger.issuing import Existing, Ids
     from proplace.ledger.judging import Verdict
     from proplace.ledger.promise import OpenPromises, Promise, Recipient, State
+    from proplace.ledger.redeeming import Seen
     from proplace.schema import Schema
 
 
@@ -199,7 +202,7 @@ class Ledger:
         people, skipped, drafts = people_of(result, ids), [], list[Draft]()
         setting = setting_of(result)
         documents = terms_documents(setting, result[0].target, result.provenance)
-        terms = documents[-1].digest
+        (_, model), terms = documents[:2], documents[-1].digest
         label = result[0].label
         check_answers(result, setting.model)
         row = -1
@@ -218,6 +221,7 @@ class Ledger:
         with self._database.write(self._actor) as writer:
             last = _day(expires, writer.time)
             _check_same_table(latest_model(writer.connection), setting.schema)
+            check_current(writer.connection, setting.model, model.digest)
             writer.keep(documents)
             known = known_promises(writer.connection, drafts, writer.time)
             ids_, new = issue_drafts(
@@ -626,15 +630,15 @@ class Ledger:
         """
         day = str(_day(as_of, None))
         with self._database.read() as connection:
-            found = promise_of(connection, promise, day)
-            check_open(found, renewed_into(connection, found.id), day)
-            in_use = model_in_use(connection, found, model)
-        redemption, seen = presented(found, person, in_use, day)
+            redemption, seen, in_use = _presented(connection, promise, person, model, day)
         if not record:
             return redemption
+        given = None if model is None else in_use
         with self._database.write(self._actor) as writer:
-            now_ = promise_of(writer.connection, promise, day)  # others write, too
-            check_open(now_, renewed_into(writer.connection, found.id), day)
+            # the promise may be closed by now, and another model may be the current one
+            redemption, seen, in_use = _presented(
+                writer.connection, promise, person, model, day, in_use=given
+            )
             entry = write(writer, redemption, seen, model_documents(in_use))
         return replace(redemption, entry=entry)
 
@@ -668,7 +672,10 @@ class Ledger:
                     name="promise",
                     value=found.id,
                 )
-            if re.search(rf"(?<!\w){re.escape(found.person or '')}(?!\w)", reason):
+            if re.search(
+                rf"(?<!\w){re.escape(found.person or '')}(?!\w)",
+                unicodedata.normalize("NFC", reason),
+            ):
                 raise LedgerError(
                     "the reason names the person, and it stays when the person is erased; say it "
                     "without the id",
@@ -721,6 +728,22 @@ class Ledger:
         expected = Head.parse(head) if isinstance(head, str) else head
         with self._database.read() as connection:
             return Verifier(connection, expected).verify()
+
+
+def _presented(
+    connection: sa.Connection,
+    number: int,
+    person: object,
+    model: object,
+    day: str,
+    *,
+    in_use: Model | None = None,
+) -> tuple[Redemption, Seen, Model]:
+    """Compare a person with an open promise; return the deciding model, read from ``model``, too."""
+    found = promise_of(connection, number, day)
+    check_open(found, renewed_into(connection, found.id), day)
+    in_use = in_use or model_in_use(connection, found, model)
+    return (*presented(found, person, in_use, day), in_use)
 
 
 def _check_same_table(latest: Model | None, schema: Schema) -> None:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from proplace.core.errors import LedgerError, NotInLedgerError
+from proplace.certification import digest as network_digest
+from proplace.core.errors import InputError, LedgerError, NetworkError, NotInLedgerError
 from proplace.ledger import tables
 from proplace.ledger.in_use import reading
 from proplace.ledger.issuing import person_id
 from proplace.ledger.promise import CLOSING, OpenPromises, Promise, Recipient, State
 from proplace.ledger.tables import sa
 from proplace.ledger.terms import Archive
+from proplace.loaders.coordinates import in_coordinates_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,8 +129,8 @@ def page_rows(
     query = _table(state, day).order_by(number.desc()).limit(size)
     if before is not None:
         query = query.where(number < int(before))  # also one of NumPy
-    if person:
-        query = query.where(tables.personal.c.person.icontains(person, autoescape=True))
+    if part := person_id(person):
+        query = query.where(tables.personal.c.person.icontains(part, autoescape=True))
     return _rows(connection, query, day)
 
 
@@ -219,16 +221,46 @@ def renewed_into(connection: sa.Connection, promise: int) -> list[int]:
     return sorted({n for (body,) in connection.execute(query) for n in json.loads(body)["into"]})
 
 
+def current_model(connection: sa.Connection) -> tuple[int, str] | None:
+    """Return the entry that set the current model and the digest of the model; None if none was set."""
+    e = tables.entries.c
+    chosen = sa.select(e.seq, e.body).where(e.promise.is_(None), e.kind == "adopted")
+    row = connection.execute(chosen.order_by(e.seq.desc()).limit(1)).first()
+    return None if row is None else (row.seq, json.loads(row.body)["model"])
+
+
+def check_current(connection: sa.Connection, model: Model, digest: str) -> None:
+    """Raise unless a model, with its digest as a document, is the current one or none was ever set.
+
+    The transaction that writes a promise calls this, so that no other model can be set in between.
+    """
+    found = current_model(connection)
+    if found is None or found[1] == digest:
+        return
+    entry, current = found[0], Archive(connection).model(found[1])
+    if not _same_network(model, current):
+        raise LedgerError(
+            f"the answers were computed for another model than the current one ({current.origin.name}, "
+            f"set by entry {entry}); explain the people again with the current model",
+            name="result",
+        )
+
+
+def _same_network(one: Model, other: Model) -> bool:
+    """True if two models have the same classes and, on the rows of the first, the same network."""
+    try:
+        again = in_coordinates_of(one, other)
+    except (InputError, NetworkError):
+        return False
+    return network_digest(again) == network_digest(one.network)
+
+
 def model_in_use(connection: sa.Connection, promise: Promise, model: object) -> Model:
-    """The model that decides: the given one, the one adopted last, that of the promise."""
+    """The model that decides: the given one, the current one, that of the promise."""
     if model is not None:
         return reading(model, promise.terms.model)
-    e = tables.entries.c
-    adopted = sa.select(e.body).where(e.promise.is_(None), e.kind == "adopted")
-    body = connection.execute(adopted.order_by(e.seq.desc()).limit(1)).scalar()
-    if body is None:
-        return promise.terms.model
-    return Archive(connection).model(json.loads(body)["model"])
+    found = current_model(connection)
+    return promise.terms.model if found is None else Archive(connection).model(found[1])
 
 
 def latest_model(connection: sa.Connection) -> Model | None:
