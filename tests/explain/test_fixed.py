@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from proplace.explain.prove import fixed_prediction
 from proplace.region.pieces import MOST_VALUES, admissible
-from proplace.schema.rules import Change
+from proplace.schema import Then
 from support.people import best_logit, random_network
 from support.tiers import seeds
 
@@ -34,7 +34,7 @@ SCHEMA = pp.Schema(
         pp.Binary("sex", immutable=True),
     ],
     rules=[
-        pp.schema.IfThen({"job": "guard"}, [Change("age", at_least=2)]),
+        pp.schema.IfThen({"job": "guard"}, [Then("age", at_least=2, change=True)]),
     ],
 )
 

@@ -36,7 +36,7 @@ from sklearn.svm import LinearSVC
 from proplace import Continuous, Model, Schema
 from proplace.core.errors import InputError, ModelNotSupportedError, SchemaError, TargetError
 from proplace.core.network import Network
-from proplace.schema import Binary, Categorical, Change, IfThen, Ordinal
+from proplace.schema import Binary, Categorical, IfThen, Ordinal, Then
 from support.models import CLASSIFIERS, NUMBERS, PREPROCESSING, fitted, people, scaled
 from support.tiers import examples
 
@@ -242,7 +242,7 @@ def test_rules_are_added_to_the_model_s_own_encoding():
             Continuous("income", 0, 150_000, step=10, unit="dollars"),
             Categorical("job", ["clerk", "cook", "poet", "smith"], label="Job"),
         ],
-        rules=[IfThen({"job": "poet"}, [Change("age", at_least=2)])],
+        rules=[IfThen({"job": "poet"}, [Then("age", at_least=2, change=True)])],
     )
     model = Model.of(pipe).with_schema(user)
     assert set(pipe.predict(frame)) == {"no", "yes"}

@@ -14,7 +14,7 @@ from proplace.core.errors import OptionError
 from proplace.core.guarantee import Guarantee, Member
 from proplace.region.neighbours import RobustRows, unrestricted
 from proplace.region.pieces import box_pieces, hull_pieces
-from proplace.schema import Schema, Value
+from proplace.schema import Schema, Then
 from support.errors import raises
 
 MARGIN = 1e-4
@@ -174,7 +174,7 @@ def mixed():
             pp.Binary("member"),
         ],
         rules=[
-            pp.schema.IfThen({"job": "smith"}, [Value("a", at_least=5.0)], becomes=False),
+            pp.schema.IfThen({"job": "smith"}, [Then("a", at_least=5.0)], becomes=False),
             pp.schema.Linear({"a": 1.0, "member": 2.0}, upper=11.0),
         ],
     )

@@ -10,18 +10,7 @@ import pandas as pd
 import pytest
 
 from proplace.core.errors import OptionError, SchemaError
-from proplace.schema import (
-    Binary,
-    Categorical,
-    Change,
-    Continuous,
-    IfThen,
-    Is,
-    Linear,
-    Ordinal,
-    Schema,
-    Value,
-)
+from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema, Then
 from support.errors import raises
 
 
@@ -97,7 +86,6 @@ def test_values_are_frozen_and_comparable():
         (lambda: Linear({"a": "1"}, lower=0), None, ["terms 'a'", "'1'"]),
         (lambda: Continuous("a", 0, 1, direction="up"), "a", ["direction", "'increasing'", "'up'"]),
         (lambda: Continuous("a", 0, 1, max_increase=-1), "a", ["max_increase", "-1"]),
-        (lambda: Continuous("a", 0, 1, stepp=1), None, ["'stepp'", "'step'"]),
         (lambda: Continuous("", 0, 1), "", ["name"]),
         (lambda: Ordinal("a", "abc"), "a", ["levels", "'abc'"]),
         (lambda: Ordinal("a", ["x"]), "a", ["levels", "['x']"]),
@@ -111,19 +99,19 @@ def test_values_are_frozen_and_comparable():
         (lambda: Categorical("a", ["x", None]), "a", ["categories 1", "None"]),
         (lambda: Categorical("a", ["x", float("nan")]), "a", ["categories 1", "nan"]),
         (lambda: Categorical("a", ["x", "y"], encoding="label"), "a", ["encoding", "'onehot'"]),
-        (lambda: Categorical("a", ["x", "y"], step=1), None, ["'step'"]),
         (lambda: Binary("a", ["x", "y", "z"]), "a", ["values", "'z'"]),
         (lambda: Binary("a", 3), "a", ["values", "3"]),
         (lambda: Linear({}, lower=0), None, ["terms"]),
         (lambda: Linear({"a": 0}, lower=0), None, ["coefficient", "0"]),
         (lambda: Linear({"a": 1}), None, ["lower or upper"]),
         (lambda: Linear({"a": 1}, lower=2, upper=1), None, ["lower 2", "upper 1"]),
-        (lambda: Change("a"), "a", ["at_least or at_most"]),
-        (lambda: Value("a", at_least=2, at_most=1), "a", ["at_least 2", "at_most 1"]),
-        (lambda: Is("a", None), "a", ["category", "None"]),
+        (lambda: Then("a", change=True), "a", ["at_least or at_most"]),
+        (lambda: Then("a", at_least=2, at_most=1), "a", ["at_least 2", "at_most 1"]),
+        (lambda: Then("a", ["x", None]), "a", ["category", "None"]),
+        (lambda: Then("a", "x", at_least=1), "a", ["category", "at_least"]),
         (lambda: IfThen({"a": 1}, []), None, ["then"]),
-        (lambda: IfThen({}, [Is("a", 1)]), None, ["when"]),
-        (lambda: IfThen({"a": 1}, [Binary("b")]), None, ["then 0", "'binary'", "'change'"]),
+        (lambda: IfThen({}, [Then("a", 1)]), None, ["when"]),
+        (lambda: IfThen({"a": 1}, [Binary("b")]), None, ["then 0", "Binary('b')", "consequence"]),
         (lambda: IfThen({"a": 1}, [3]), None, ["then 0", "3"]),
     ],
 )
@@ -140,56 +128,38 @@ JOB = Categorical("job", ["clerk", "cook"])
     [
         ([], [], ["features"]),
         (["age"], [], ["features 0", "'age'"]),
-        ([AGE, AGE], [], ["two features", "'age'"]),
-        ([JOB, Binary("job", ["", "clerk"])], [], ["two features", "'job'"]),
+        ([AGE, AGE], [], ["features 1", "'age'"]),
+        ([JOB, Binary("job", ["", "clerk"])], [], ["features 1", "'job'"]),
         (
             [Categorical("a", ["b_c", "d"]), Categorical("a_b", ["c", "e"])],
             [],
             ["columns", "'a_b_c'"],
         ),
-        ([AGE], [Linear({"agee": 1}, lower=0)], ["rule 0", "'agee'", "'age'"]),
-        ([AGE, JOB], [Linear({"job": 1}, lower=0)], ["rule 0", "'job'", "categorical"]),
+        ([AGE], [Linear({"agee": 1}, lower=0)], ["rules 0", "'agee'", "'age'"]),
+        ([AGE, JOB], [Linear({"job": 1}, lower=0)], ["rules 0", "'job'", "categorical"]),
         (
             [AGE, JOB],
-            [IfThen({"job": "cooc"}, [Change("age", at_least=1)], name="R")],
-            ["rule 0 ('R')", "'cooc'", "'job'", "'cook'", "'clerk'"],
+            [IfThen({"job": "cooc"}, [Then("age", at_least=1, change=True)], name="R")],
+            ["rules 0 ('R')", "'cooc'", "'job'", "'cook'", "'clerk'"],
         ),
-        ([AGE, JOB], [IfThen({"age": 3}, [Is("job", "cook")])], ["'age'", "continuous"]),
+        ([AGE, JOB], [IfThen({"age": 3}, [Then("job", "cook")])], ["'age'", "continuous"]),
         (
             [AGE, SEX, JOB],
-            [IfThen({"sex": "Male"}, [Is("job", ["cook", "king"]), Value("jo", at_least=1)])],
+            [IfThen({"sex": "Male"}, [Then("job", ["cook", "king"]), Then("jo", at_least=1)])],
             ["2 problems", "'king'", "'job'", "'jo'"],
         ),
-        ([AGE, JOB], [IfThen({"job": []}, [Is("job", "cook")])], ["'job'", "empty"]),
-        ([AGE], [AGE], ["rules 0", "'continuous'", "'linear'"]),
+        ([AGE, JOB], [IfThen({"job": []}, [Then("job", "cook")])], ["'job'", "empty"]),
+        ([AGE], [AGE], ["rules 0", "Continuous", "not a rule"]),
     ],
 )
 def test_bad_schemas_are_named(features, rules, words):
     fails(lambda: Schema(features, rules=rules), None, *words)
 
 
-def test_dictionaries_are_read_as_features():
-    schema = Schema([{"kind": "continuous", "name": "age", "lower": 17, "upper": 90, "step": 1}])
-    assert schema == Schema([AGE])
-    fails(
-        lambda: Schema(
-            [
-                {"kind": "binry", "name": "q"},
-                {"name": "s"},
-                {"kind": "binary", "name": "z", "immutabel": True},
-                {"kind": "continuous", "name": "c", "lower": 3, "upper": 1},
-            ]
-        ),
-        None,
-        *("4 problems", "features 0 ('q')", "'binry'", "features 1 ('s')", "'kind'"),
-        *("features 2 ('z')", "'immutabel'", "'immutable'", "features 3 ('c')", "lower 3"),
-    )
-
-
 def test_schemas_pickle_before_and_after_use():
     schema = Schema(
         [AGE, SEX, JOB, Continuous("money", 0, 1e6, step=1)],
-        rules=[IfThen({"job": "cook"}, [Change("age", at_least=1)])],
+        rules=[IfThen({"job": "cook"}, [Then("age", at_least=1, change=True)])],
     )
     fresh = pickle.loads(pickle.dumps(schema))
     frame = pd.DataFrame({"age": [20], "sex": ["Male"], "job": ["clerk"], "money": [7]})

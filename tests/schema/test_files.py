@@ -7,18 +7,7 @@ import json
 import pytest
 
 from proplace.core.errors import SchemaError
-from proplace.schema import (
-    Binary,
-    Categorical,
-    Change,
-    Continuous,
-    IfThen,
-    Is,
-    Linear,
-    Ordinal,
-    Schema,
-    Value,
-)
+from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema, Then
 from support.errors import raises
 
 FULL = Schema(
@@ -37,10 +26,10 @@ FULL = Schema(
     ],
     rules=[
         Linear({"age": 1, "ratio": -2.5}, lower=0, name="enough"),
-        IfThen({"job": "yes"}, [Change("age", at_least=4)]),
+        IfThen({"job": "yes"}, [Then("age", at_least=4, change=True)]),
         IfThen(
             {"job": ["no", 2], "truth": True},
-            [Value("ratio", at_most=0.5), Is("town", ["x"]), Is("sex", "Male")],
+            [Then("ratio", at_most=0.5), Then("town", ["x"]), Then("sex", "Male")],
             becomes=False,
         ),
     ],
@@ -125,7 +114,7 @@ def document(**changes):
         ("s.json", "[1]", ["format: proplace-schema-1"]),
         ("s.json", document(format="proplace-schema-9"), ["'proplace-schema-9'"]),
         ("s.json", document(feature=[]), ["'feature'", "'features'"]),
-        ("s.json", document(features=None), ["'features'", "list"]),
+        ("s.json", document(features=None), ["features must be a list"]),
         ("s.json", document(features=[]), ["features", "empty"]),
         ("s.json", document(features=[{"name": "b"}]), ["features 0 ('b')", "'kind'"]),
         (
@@ -140,7 +129,7 @@ def document(**changes):
             ["rules 0: terms 'b'", "'x'"],
         ),
         ("s.json", '{"format": 1, "format": 2}', ["'format'", "twice"]),
-        ("s.yaml", "format: 1\nformat: 2", ["'format'", "twice", "line 1"]),
+        ("s.yaml", "format: 1\nformat: 2", ["'format'", "twice", "line 2"]),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, text, words):
@@ -176,3 +165,74 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         Schema([Binary("b")]).write(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["s.yaml"]
+
+
+def test_yaml_problems_name_line_key_and_remedy(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        """format: proplace-schema-1
+features:
+- {kind: binry, name: q}
+- name: s
+- kind: binary
+  name: z
+  immutabel: true
+- kind: continuous
+  name: c
+  lower: 3
+  upper: 1
+- kind: continuous
+  name: d
+  lower: 0
+  upper: 9
+  step: x
+- 7
+rules:
+- kind: if_then
+  when: {z: 1}
+  then:
+  - {kind: change, feature: c, at_leest: 4}
+  - {kind: is, feature: q}
+"""
+    )
+    with raises(SchemaError, name="s.yaml") as caught:
+        Schema.read(path)
+    message = str(caught.value)
+    assert message.startswith("s.yaml: 8 problems")
+    for words in (
+        "line 3: features 0 ('q'): kind 'binry' is unknown (did you mean 'binary'?)",
+        "line 4: features 1 ('s'): 'kind' is missing",
+        "line 7: features 2 ('z'): 'immutabel' is not a known key (did you mean 'immutable'?)",
+        "line 10: features 3 ('c'): lower 3 must be below upper 1",
+        "line 16: features 4 ('d'): step must be a number, not 'x'",
+        "line 2: features 5: 7 is not an entry",
+        "line 22: rules 0: then 0: 'at_leest' is not a known key (did you mean 'at_least'?)",
+        "line 23: rules 0: then 1: 'category' is missing",
+    ):
+        assert words in message
+
+
+def test_yaml_problems_between_entries_name_the_line(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        """format: proplace-schema-1
+features:
+- {kind: binary, name: b}
+- {kind: continuous, name: age, lower: 0, upper: 9}
+- {kind: binary, name: b}
+rules:
+- kind: linear
+  terms: {agee: 1}
+  lower: 0
+"""
+    )
+    with raises(SchemaError, name="s.yaml") as caught:
+        Schema.read(path)
+    assert "line 5: features 2: another feature is called 'b'" in str(caught.value)
+    assert "line 7: rules 0: 'agee' is not a feature (did you mean 'age'?)" in str(caught.value)
+
+
+def test_dictionary_of_a_schema_gives_the_schema_back():
+    assert Schema.from_dict(json.loads(json.dumps(FULL.to_dict()))) == FULL
+    with raises(SchemaError, match="'kind' is missing"):
+        Schema.from_dict({"features": [{"name": "a"}], "rules": []})

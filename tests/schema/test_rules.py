@@ -9,18 +9,7 @@ import pandas as pd
 import pytest
 
 from proplace.core.errors import SchemaError
-from proplace.schema import (
-    Binary,
-    Categorical,
-    Change,
-    Continuous,
-    IfThen,
-    Is,
-    Linear,
-    Ordinal,
-    Schema,
-    Value,
-)
+from proplace.schema import Binary, Categorical, Continuous, IfThen, Linear, Ordinal, Schema, Then
 from support.errors import raises
 
 EDUCATION = ["School", "Bachelor", "Doctorate"]
@@ -51,11 +40,11 @@ def random_schema(rng):
     def consequence():
         kind, name = rng.integers(3), str(rng.choice(NUMERIC))
         if kind == 0:
-            return Change(name, at_least=int(rng.integers(-2, 3)))
+            return Then(name, at_least=int(rng.integers(-2, 3)), change=True)
         if kind == 1:
             low = int(rng.integers(0, 30))
-            return Value(name, at_least=low, at_most=low + int(rng.integers(5, 40)))
-        return Is("town", pick(["x", "y", "z"]))
+            return Then(name, at_least=low, at_most=low + int(rng.integers(5, 40)))
+        return Then("town", pick(["x", "y", "z"]))
 
     rules = []
     for _ in range(rng.integers(0, 4)):
@@ -171,11 +160,11 @@ def rule_holds(rule, old, new):
     if not now or (rule.becomes and before):
         return True
     for part in rule.then:
-        if isinstance(part, Is):
+        if part.category is not None:
             good = in_labels(new[part.feature], part.category)
         else:
             v = value(new, part.feature)
-            if isinstance(part, Change):
+            if part.change:
                 v -= value(old, part.feature)
             good = between(v, part.at_least, part.at_most)
         if not good:
@@ -288,8 +277,8 @@ def test_labels_are_sentences():
         ],
         rules=[
             Linear({"inc": 1, "age": -2}, upper=-40),
-            IfThen({"education": "Doctorate"}, [Change("age", at_least=4)]),
-            IfThen({"sex": ["M"]}, [Value("inc", at_most=1)], becomes=False, name="men"),
+            IfThen({"education": "Doctorate"}, [Then("age", at_least=4, change=True)]),
+            IfThen({"sex": ["M"]}, [Then("inc", at_most=1)], becomes=False, name="men"),
         ],
     )
     start = {"age": 30, "inc": 5.0, "sex": "F", "education": "School"}
@@ -343,16 +332,19 @@ def test_limits_are_written_like_the_values_of_answers(unit, limit, said):
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (Change("a", at_least=0), "a does not fall"),
-        (Change("a", at_most=0), "a does not rise"),
-        (Change("a", at_least=-2, at_most=3), "a falls by at most 2 and rises by at most 3"),
-        (Change("a", at_most=-2), "a falls by at least 2"),
-        (Value("a", at_least=1, at_most=2), "a is from 1 to 2"),
-        (Value("a", at_least=1, at_most=1), "a is exactly 1"),
-        (Value("a", at_most=0), "a is at most 0"),
+        (Then("a", at_least=0, change=True), "a does not fall"),
+        (Then("a", at_most=0, change=True), "a does not rise"),
+        (
+            Then("a", at_least=-2, at_most=3, change=True),
+            "a falls by at most 2 and rises by at most 3",
+        ),
+        (Then("a", at_most=-2, change=True), "a falls by at least 2"),
+        (Then("a", at_least=1, at_most=2), "a is from 1 to 2"),
+        (Then("a", at_least=1, at_most=1), "a is exactly 1"),
+        (Then("a", at_most=0), "a is at most 0"),
         (Linear({"a": -1, "b": 0.5}, lower=0.25), "-a + 0.5*b is at least 0.25"),
         (
-            IfThen({"a": [1, 2], "b": "x"}, [Is("c", "y"), Is("d", ["p", "q"])], becomes=False),
+            IfThen({"a": [1, 2], "b": "x"}, [Then("c", "y"), Then("d", ["p", "q"])], becomes=False),
             "if a is 1 or 2 and b is x then c is y and d is p or q",
         ),
     ],
@@ -364,7 +356,7 @@ def test_words(rule, words):
 def test_becomes_is_about_the_whole_condition():
     schema = Schema(
         [Binary("a"), Binary("b"), Continuous("n", 0, 10, step=1)],
-        rules=[IfThen({"a": 1, "b": 1}, [Change("n", at_least=2)])],
+        rules=[IfThen({"a": 1, "b": 1}, [Then("n", at_least=2, change=True)])],
     )
     half = schema.person([1.0, 0.0, 0.5])
     assert half.allowed([[1, 1, 0.5], [1, 1, 0.7], [1, 0, 0.5]]).tolist() == [False, True, True]
@@ -414,9 +406,9 @@ def test_every_consequence_about_categories_counts():
             IfThen(
                 {"job": "clerk"},
                 [
-                    Value("owner", at_least=1),
-                    Value("married", at_most=0),
-                    Value("age", at_most=0.5),
+                    Then("owner", at_least=1),
+                    Then("married", at_most=0),
+                    Then("age", at_most=0.5),
                 ],
             )
         ],

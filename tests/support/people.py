@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from oracles import attack, sampled_margins, size_of
-from proplace.schema import Change, Is, Schema, Value
+from proplace.schema import Schema, Then
 from support.problems import hull_distance
 
 # -- networks --------------------------------------------------------------------------------------
@@ -200,9 +200,9 @@ def rules():
         pp.schema.Linear(
             {"age": 1.0, "income": -10.0}, lower=-60.0, name="not too rich for the age"
         ),
-        pp.schema.IfThen({"job": "smith"}, [Change("age", at_least=2)]),
-        pp.schema.IfThen({"town": "west"}, [Value("income", at_most=6.0)], becomes=False),
-        pp.schema.IfThen({"member": "yes"}, [Is("job", ["cook", "smith"])]),
+        pp.schema.IfThen({"job": "smith"}, [Then("age", at_least=2, change=True)]),
+        pp.schema.IfThen({"town": "west"}, [Then("income", at_most=6.0)], becomes=False),
+        pp.schema.IfThen({"member": "yes"}, [Then("job", ["cook", "smith"])]),
     ]
 
 

@@ -19,7 +19,7 @@ from proplace.explain.record import Provenance
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
-from proplace.schema import Schema, files
+from proplace.schema import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,8 +100,7 @@ class About:
         """Return the fields as they can be written as JSON."""
         return {
             "provenance": self.provenance.to_dict(),
-            "features": [files.plain(feature) for feature in self.schema.features],
-            "rules": [files.plain(rule) for rule in self.schema.rules],
+            **self.schema.to_dict(),
             "classes": list(self.classes),
             "folds": self.folds,
             "encoding": self.encoding,
@@ -112,7 +111,7 @@ class About:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> About:
         """Read what :meth:`to_dict` has made."""
-        schema = Schema(fields["features"], rules=fields["rules"])
+        schema = Schema.from_dict(fields)
         for name in ("folds", "encoding"):
             if not isinstance(fields[name], str):
                 raise ValueError(f"{name} must be a digest, or empty")

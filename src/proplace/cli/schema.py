@@ -81,7 +81,7 @@ def schema(
         found = whole.with_schema(found).schema
     if out is None:
         # A file, whatever the terminal can show: in its own encoding, and nothing in it hidden.
-        typer.echo(text_of(found.features, found.rules, ".yaml").encode("utf-8"), nl=False)
+        typer.echo(text_of(found, ".yaml").encode("utf-8"), nl=False)
         return
     with common.refused_if_there(out):
         found.write(out)

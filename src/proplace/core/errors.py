@@ -72,7 +72,15 @@ class ModelFileError(ProplaceError, ValueError):
 
 
 class SchemaError(ProplaceError, ValueError):
-    """A schema is invalid, or a table does not match it."""
+    """A schema is invalid, or a table does not match it.
+
+    Attributes
+    ----------
+    problems
+        A sentence for each invalid field of a feature, a rule or a schema.
+    """
+
+    problems: tuple[str, ...] = ()
 
 
 class OptionError(ProplaceError, ValueError):

@@ -29,7 +29,7 @@ from proplace.loaders.coordinates import one_cutoff
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 from proplace.loaders.origin import Origin
-from proplace.schema import Schema, files
+from proplace.schema import Schema
 from proplace.tables.writing import own
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def model_documents(model: Model) -> list[Document]:
     network = file_document(model.network)
     facts: dict[str, Any] = {
         "network": network.digest,
-        "features": [files.plain(feature) for feature in model.schema.features],
-        "rules": [files.plain(rule) for rule in model.schema.rules],
+        **model.schema.to_dict(),
         "classes": [own(label) for label in model.classes],
         "encoding": model.encoding,
         "name": model.origin.name,
@@ -156,7 +155,7 @@ class Archive:
     def model(self, digest: str) -> Model:
         """A model by its name."""
         facts = self._facts("model", digest)
-        schema = Schema(facts["features"], rules=facts["rules"])
+        schema = Schema.from_dict(facts)
         return Model(
             self.network(facts["network"]),
             schema,

@@ -35,7 +35,7 @@ from proplace.core.text import did_you_mean, listing, short
 from proplace.core.transforms import InputTransform
 from proplace.loaders.cutoffs import Cutoff, Threshold
 from proplace.loaders.origin import Origin
-from proplace.schema import Binary, Continuous, Ordinal, Schema, files
+from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema.values import refuse
 
 if TYPE_CHECKING:
@@ -243,8 +243,7 @@ class Model:
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the network and the origin as they can be written as JSON."""
         return {
-            "features": [files.plain(feature) for feature in self.schema.features],
-            "rules": [files.plain(rule) for rule in self.schema.rules],
+            **self.schema.to_dict(),
             "columns": list(self._columns),
             "classes": list(self.classes),
             "cutoff": None if self.threshold is None else list(self.threshold),
@@ -266,7 +265,7 @@ class Model:
         flags = {name: facts[name] for name in _FLAGS}
         columns, classes, cutoff = facts["columns"], facts["classes"], facts["cutoff"]
         try:
-            schema = Schema(facts["features"], rules=facts["rules"])
+            schema = Schema.from_dict(facts)
             threshold = None
             if cutoff is not None:
                 number, p = cutoff

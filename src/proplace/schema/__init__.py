@@ -3,23 +3,21 @@
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.grid import Column
 from proplace.schema.person import LinearRules, Person
-from proplace.schema.rules import Change, IfThen, Is, Linear, Rule, Value
+from proplace.schema.rules import IfThen, Linear, Rule, Then
 from proplace.schema.schema import Schema
 
 __all__ = [
     "Binary",
     "Categorical",
-    "Change",
     "Column",
     "Continuous",
     "Feature",
     "IfThen",
-    "Is",
     "Linear",
     "LinearRules",
     "Ordinal",
     "Person",
     "Rule",
     "Schema",
-    "Value",
+    "Then",
 ]

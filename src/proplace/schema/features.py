@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 
 from proplace.core.errors import SchemaError
 from proplace.core.text import listing, num, short
-from proplace.schema import fields
+from proplace.schema import values
 from proplace.schema.grid import SNAP, Array, Bools, Column, Grid, Integers, Lattice, Table
 from proplace.schema.values import (
     Label,
@@ -28,7 +29,7 @@ from proplace.schema.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Direction = Literal["increasing", "decreasing"]
 Scaling = Literal["minmax", "none"] | tuple[float, float]
@@ -39,25 +40,25 @@ FINEST = 1e12
 
 
 @dataclass(frozen=True, repr=False)
-class _Feature(fields.Checked):
-    _CONVERT: ClassVar[fields.Converters] = {
-        "name": fields.name,
-        "immutable": fields.boolean,
-        "drafted": fields.boolean,
-        "label": fields.text,
-        "missing": fields.label,
-        "lower": fields.number,
-        "upper": fields.number,
-        "step": fields.positive,
-        "scaling": fields.scaling,
-        "direction": fields.choice("increasing", "decreasing"),
-        "max_increase": fields.not_negative,
-        "max_decrease": fields.not_negative,
-        "unit": fields.text,
-        "levels": fields.labels,
-        "categories": fields.labels,
-        "values": fields.labels,
-        "encoding": fields.choice("onehot", "dropfirst"),
+class _Feature(values.Checked):
+    _CONVERT: ClassVar[Mapping[str, values.Convert]] = {
+        "name": values.name,
+        "immutable": values.boolean,
+        "drafted": values.boolean,
+        "label": values.text,
+        "missing": values.label,
+        "lower": values.finite,
+        "upper": values.finite,
+        "step": values.positive,
+        "scaling": values.scaling,
+        "direction": values.choice("increasing", "decreasing"),
+        "max_increase": values.not_negative,
+        "max_decrease": values.not_negative,
+        "unit": values.text,
+        "levels": values.labels,
+        "categories": values.labels,
+        "values": values.labels,
+        "encoding": values.choice("onehot", "dropfirst"),
     }
 
     name: str
@@ -127,29 +128,28 @@ class Continuous(_Feature):
     unit: str | None = None
     kind: ClassVar[Literal["continuous"]] = "continuous"
 
-    def _check(self) -> None:
+    def _problems(self) -> Iterable[str]:
         low, high = self.lower, self.upper
-        bounded = low is not None and high is not None
         if low is not None and high is not None and not low < high:
-            raise ValueError(f"lower {num(low)} must be below upper {num(high)}")
-        if self.scaling == "minmax" and not bounded:
-            raise ValueError(
-                "min-max scaling needs lower and upper; give both, or scaling='none' or a pair "
+            yield f"lower {num(low)} must be below upper {num(high)}"
+        elif self.scaling == "minmax" and (low is None or high is None):
+            yield (
+                "scaling 'minmax' needs lower and upper; give both, or scaling='none' or a pair "
                 "(offset, scale)"
             )
-        if self.missing is not None and not is_number(self.missing):
-            raise ValueError(f"missing must be a number, not {self.missing!r}")
-        if self.step is None:
+        elif self.missing is not None and not is_number(self.missing):
+            yield f"missing must be a number, not {self.missing!r}"
+        elif self.step is None:
             return
-        if low is None or high is None:
-            raise ValueError("a step needs lower and upper: the grid starts at lower")
-        if max(abs(low), abs(high), abs(self.offset)) / self.step > FINEST:
-            raise ValueError(
+        elif low is None or high is None:
+            yield "step needs lower and upper: the grid starts at lower"
+        elif max(abs(low), abs(high), abs(self.offset)) / self.step > FINEST:
+            yield (
                 f"step {num(self.step)} is too fine for values up to {num(max(-low, high))}; "
                 "leave the step out"
             )
-        if cast("Lattice", self._lattice).count < 2:
-            raise ValueError(
+        elif cast("Lattice", self._lattice).count < 2:
+            yield (
                 f"step {num(self.step)} is larger than the range {num(low)} to {num(high)}, "
                 "which leaves one legal value"
             )
@@ -395,7 +395,59 @@ class Continuous(_Feature):
 
 
 @dataclass(frozen=True, repr=False)
-class Ordinal(_Feature):
+class _Labelled(_Feature):
+    """A feature whose values are labels; row n of ``matrix`` encodes label n."""
+
+    _FIELD: ClassVar[str]  # the field with the labels
+    _WORD: ClassVar[str]
+
+    def _problems(self) -> Iterable[str]:
+        return _label_problems(self.labels, self._FIELD, self.missing)
+
+    @property
+    def labels(self) -> Sequence[Label]:
+        """The labels in the order of their numbers."""
+        return cast("Sequence[Label]", getattr(self, self._FIELD))
+
+    @cached_property
+    def matrix(self) -> Array:
+        """The codes of all labels, a row for each."""
+        return np.arange(float(len(self.labels)))[:, None]
+
+    @cached_property
+    def _table(self) -> Table:
+        """The legal values of a single encoded column."""
+        return Table(self.matrix[:, 0], self.matrix[:, 0])
+
+    def _nearest(self, block: Array) -> Integers:
+        """Return the number of the label nearest to each row."""
+        return self._table.near(block[:, 0])
+
+    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
+        """Encode a table column: a block of encoded columns, and the rows that could be read."""
+        n = codes(filled(series, self.missing), self.labels)
+        return self.matrix[n], n >= 0
+
+    def why(self, value: object) -> str:
+        """Return the reason why a cell cannot be read."""
+        return unknown_label(value, self.labels, self._WORD)
+
+    @cached_property
+    def _index(self) -> pd.Index[Any]:
+        mixed = len({type(label) for label in self.labels}) > 1
+        return pd.Index(list(self.labels), dtype=object if mixed else None)
+
+    def write(self, block: Array) -> pd.Index[Any]:
+        """Decode a block of encoded columns to labels."""
+        return self._index.take(self._nearest(block))
+
+    def canonical(self, block: Array) -> Array:
+        """Encode the labels that the block is decoded to."""
+        return self.matrix[self._nearest(block)]
+
+
+@dataclass(frozen=True, repr=False)
+class Ordinal(_Labelled):
     """Levels in a known order, encoded in one column.
 
     Parameters
@@ -428,31 +480,25 @@ class Ordinal(_Feature):
     max_decrease: float | None = None
     unit: str | None = None
     kind: ClassVar[Literal["ordinal"]] = "ordinal"
+    _FIELD: ClassVar[str] = "levels"
+    _WORD: ClassVar[str] = "a level"
 
-    def _check(self) -> None:
-        _check_labels(self.levels, "levels", self.missing)
+    def _problems(self) -> Iterable[str]:
+        yield from super()._problems()
         if self.values is not None and len(self.values) != len(self.levels):
-            raise ValueError(
+            yield (
                 f"values must hold one number for each of {len(self.levels)} levels, "
                 f"not {len(self.values)}"
             )
-        if self.values is not None and not all(is_number(v) for v in self.values):
-            raise ValueError(f"values must be numbers, not {listing(self.values)}")
-        pairs = zip(self.numbers, self.numbers[1:], strict=False)
-        if not all(a < b for a, b in pairs):
-            which = "levels" if self.values is None else "values"
-            raise ValueError(
-                f"{which} must be strictly increasing, not {listing(map(num, self.numbers))}"
-            )
-
-    @property
-    def labels(self) -> Sequence[Label]:
-        """What may stand in the table."""
-        return self.levels
+        elif self.values is not None and not all(is_number(v) for v in self.values):
+            yield f"values must be numbers, not {listing(self.values)}"
+        elif not all(a < b for a, b in pairwise(self.numbers)):
+            word = "levels" if self.values is None else "values"
+            yield f"{word} must be strictly increasing, not {listing(map(num, self.numbers))}"
 
     @cached_property
     def numbers(self) -> tuple[float, ...]:
-        """The number each level counts as."""
+        """The number of each level."""
         given = self.levels if self.values is None else self.values
         if all(is_number(level) for level in given):
             return tuple(float(level) for level in given)
@@ -467,44 +513,23 @@ class Ordinal(_Feature):
 
     @property
     def scale(self) -> float:
-        """How much of the number one encoded unit is."""
+        """The difference of two numbers whose codes differ by 1."""
         if isinstance(self.scaling, tuple):
             return self.scaling[1]
         return self.numbers[-1] - self.numbers[0] if self.scaling == "minmax" else 1.0
 
     @cached_property
-    def _table(self) -> Table:
-        original = np.array(self.numbers)
-        return Table(original, (original - self.offset) / self.scale)
+    def matrix(self) -> Array:
+        """The codes of all levels, a row for each."""
+        return ((np.array(self.numbers) - self.offset) / self.scale)[:, None]
 
     def columns(self, number: int) -> tuple[Column, ...]:
         """Return the encoded columns, for the feature with this number in its schema."""
         return (_grid_column(self.name, number, "grid", self._table),)
 
-    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
-        """Encode a table column: a block of encoded columns, and which rows could be read."""
-        n = codes(filled(series, self.missing), self.levels)
-        return self._table.code[n][:, None], n >= 0
-
-    def why(self, value: object) -> str:
-        """Say why a cell cannot be read."""
-        return unknown_label(value, self.levels, "a level")
-
-    @cached_property
-    def _labels(self) -> pd.Index[Any]:
-        return _index(self.levels)
-
-    def write(self, block: Array) -> pd.Index[Any]:
-        """Decode a block of encoded columns to levels."""
-        return self._labels.take(self._table.near(block[:, 0]))
-
-    def canonical(self, block: Array) -> Array:
-        """Encode what the block is decoded to: the legal values it stands for."""
-        return self._table.code[self._table.near(block)]
-
 
 @dataclass(frozen=True, repr=False)
-class Categorical(_Feature):
+class Categorical(_Labelled):
     """One of several categories without an order, encoded in 0/1 columns ``name_category``.
 
     Parameters
@@ -530,19 +555,18 @@ class Categorical(_Feature):
     _: KW_ONLY
     encoding: Literal["onehot", "dropfirst"] = "onehot"
     kind: ClassVar[Literal["categorical"]] = "categorical"
-
-    def _check(self) -> None:
-        _check_labels(self.categories, "categories", self.missing)
-
-    @property
-    def labels(self) -> Sequence[Label]:
-        """What may stand in the table."""
-        return self.categories
+    _FIELD: ClassVar[str] = "categories"
+    _WORD: ClassVar[str] = "a category"
 
     @property
     def first(self) -> int:
         """Number of the first category that has a column."""
         return 1 if self.encoding == "dropfirst" else 0
+
+    @cached_property
+    def matrix(self) -> Array:
+        """The codes of all categories, a row for each."""
+        return np.eye(len(self.categories))[:, self.first :]
 
     def columns(self, number: int) -> tuple[Column, ...]:
         """Return the encoded columns, for the feature with this number in its schema."""
@@ -551,34 +575,14 @@ class Categorical(_Feature):
             for category in self.categories[self.first :]
         )
 
-    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
-        """Encode a table column: a block of encoded columns, and which rows could be read."""
-        n = codes(filled(series, self.missing), self.categories)
-        return np.eye(len(self.categories))[n][:, self.first :], n >= 0
-
-    def why(self, value: object) -> str:
-        """Say why a cell cannot be read."""
-        return unknown_label(value, self.categories, "a category")
-
-    @cached_property
-    def _labels(self) -> pd.Index[Any]:
-        return _index(self.categories)
-
-    def write(self, block: Array) -> pd.Index[Any]:
-        """Decode a block of encoded columns to categories: the largest column wins."""
-        return self._labels.take(self._numbers(block))
-
-    def canonical(self, block: Array) -> Array:
-        """Encode what the block is decoded to: exactly one category."""
-        return np.eye(len(self.categories))[self._numbers(block)][:, self.first :]
-
-    def _numbers(self, block: Array) -> Integers:
+    def _nearest(self, block: Array) -> Integers:
+        """Return the number of the category with the largest column."""
         n = block.argmax(axis=1) + self.first
         return np.where(block.max(axis=1) >= 0.5, n, 0) if self.first else n
 
 
 @dataclass(frozen=True, repr=False)
-class Binary(_Feature):
+class Binary(_Labelled):
     """One of two values, encoded in one 0/1 column.
 
     Parameters
@@ -586,7 +590,7 @@ class Binary(_Feature):
     name
         Name of the column in the table.
     values
-        What stands in the table for 0 and for 1.
+        The values of the table for 0 and for 1.
     direction
         ``"increasing"``: the first value may become the second, not the other way round.
     immutable, label, missing
@@ -604,47 +608,23 @@ class Binary(_Feature):
     _: KW_ONLY
     direction: Direction | None = None
     kind: ClassVar[Literal["binary"]] = "binary"
+    _FIELD: ClassVar[str] = "values"
+    _WORD: ClassVar[str] = "one of the two values"
 
     offset = 0.0
     scale = 1.0
 
-    def _check(self) -> None:
-        _check_labels(self.values, "values", self.missing)
-        if len(self.values) != 2:
-            raise ValueError(f"values must be two, for 0 and for 1, not {listing(self.values)}")
-
-    @property
-    def labels(self) -> Sequence[Label]:
-        """What may stand in the table."""
-        return self.values
+    def _problems(self) -> Iterable[str]:
+        if len(self.values) > 2:
+            yield f"values must be two, for 0 and for 1, not {listing(self.values)}"
+        yield from super()._problems()
 
     def columns(self, number: int) -> tuple[Column, ...]:
         """Return the encoded columns, for the feature with this number in its schema."""
-        # (0, 1) and (False, True) need no word; for text the column says what 1 means.
+        # (0, 1) and (False, True) need no word; for text the column names the value of 1.
         plain = tuple(self.values) == (0, 1)
         name = self.name if plain else f"{self.name}_{self.values[1]}"
         return (_grid_column(name, number, "binary", _ZERO_ONE),)
-
-    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
-        """Encode a table column: a block of encoded columns, and which rows could be read."""
-        n = codes(filled(series, self.missing), self.values)
-        return n.astype(np.float64)[:, None], n >= 0
-
-    def why(self, value: object) -> str:
-        """Say why a cell cannot be read."""
-        return unknown_label(value, self.values, "one of the two values")
-
-    @cached_property
-    def _labels(self) -> pd.Index[Any]:
-        return _index(self.values)
-
-    def write(self, block: Array) -> pd.Index[Any]:
-        """Decode a block of encoded columns to the two values: 0.5 and above is the second."""
-        return self._labels.take((block[:, 0] >= 0.5).astype(np.int64))
-
-    def canonical(self, block: Array) -> Array:
-        """Encode what the block is decoded to: 0 or 1."""
-        return (block >= 0.5).astype(np.float64)
 
 
 Feature = Continuous | Ordinal | Categorical | Binary
@@ -659,30 +639,23 @@ def _grid_column(name: str, number: int, kind: Literal["grid", "binary"], grid: 
     return Column(name, number, kind, float(ends[0]), float(ends[1]), grid)
 
 
-def _index(labels: Sequence[Label]) -> pd.Index[Any]:
-    """Sequence[Label] in the dtype pandas gives a table of them."""
-    kinds = {type(label) for label in labels}
-    mixed = len(kinds) > 1
-    return pd.Index(list(labels), dtype=object if mixed else None)
-
-
-def _check_labels(labels: Sequence[Label], word: str, missing: Label | None) -> None:
+def _label_problems(labels: Sequence[Label], word: str, missing: Label | None) -> Iterable[str]:
     if len(labels) < 2:
-        raise ValueError(f"{word} must be at least two, not {short(list(labels))}")
-    seen: set[Label] = set()
-    for label in labels:
-        if label in seen:
-            raise ValueError(f"{word} must differ; {short(label)} occurs twice")
-        seen.add(label)
+        yield f"{word} must be at least two, not {short(list(labels))}"
+    known: set[Label] = set()
     written: dict[str, Label] = {}
     for label in labels:
-        other = written.setdefault(str(label), label)
-        if other is not label:
-            raise ValueError(
-                f"{word} must differ; {short(other)} and {short(label)} look the same in a table file"
+        if label in known:
+            yield f"{word} must differ; {short(label)} occurs twice"
+        elif str(label) in written:
+            yield (
+                f"{word} must differ; {short(written[str(label)])} and {short(label)} look the same in "
+                "a table file"
             )
-    if missing is not None and missing not in seen:
-        raise ValueError(f"missing must be one of the {word}, not {short(missing)}")
+        known.add(label)
+        written.setdefault(str(label), label)
+    if missing is not None and missing not in known:
+        yield f"missing must be one of the {word}, not {short(missing)}"
 
 
 def _tidy(v: Array, least: float) -> Array:

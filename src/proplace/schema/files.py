@@ -18,7 +18,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -31,23 +31,64 @@ from proplace.core.text import (
     clipped,
     did_you_mean,
     has_unseen,
+    listing,
+    problem_list,
     short,
     visible,
     whole,
 )
-from proplace.schema.fields import differs, fields_of
+from proplace.schema.features import Binary, Categorical, Continuous, Ordinal
+from proplace.schema.rules import IfThen, Linear, Then
+from proplace.schema.values import differs, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
+
+    from proplace.schema.schema import Schema
 
 FORMAT = "proplace-schema-1"
 _YAML = (".yaml", ".yml")
 _KEYS = ("format", "features", "rules")
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Read a schema file: its features and rules as plain dictionaries."""
+def read(path: Path, make: Callable[..., Schema]) -> Schema:
+    """Read a schema file and make the schema; every problem is named by its line and key."""
+    facts = _load(path)
+    for key in facts:
+        if key not in _KEYS:
+            raise SchemaError(
+                f"{path.name}: {_line(facts, key)}{short(key)} is not a known key"
+                f"{did_you_mean(key, _KEYS)}; known keys are {', '.join(_KEYS)}",
+                name=path.name,
+            )
+    return _made(facts, make, path.name)
+
+
+def write(path: Path, schema: Schema) -> None:
+    """Write a schema file; it appears whole or not at all."""
+    text = text_of(schema, _suffix(path))
+    with atomic_write(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def text_of(schema: Schema, suffix: str) -> str:
+    """Return the text of a schema file: YAML or JSON, by its suffix."""
+    data: dict[str, Any] = {"format": FORMAT, **to_dict(schema)}
+    if not schema.rules:
+        del data["rules"]
+    return _yaml_text(data) if suffix in _YAML else _json_text(data)
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (*_YAML, ".json"):
+        raise SchemaError(f"{path.name}: the name must end in .yaml, .yml or .json", name=path.name)
+    return suffix
+
+
+def _load(path: Path) -> dict[Any, Any]:
+    """Return the content of a schema file of this format."""
     suffix = _suffix(path)
     text = _text(path)
     try:
@@ -61,26 +102,14 @@ def load(path: Path) -> dict[str, Any]:
         words = clipped(visible(" ".join(str(error).split())), 4 * VALUE)
         kind = "YAML" if suffix in _YAML else "JSON"
         raise SchemaError(f"{path.name}: not valid {kind}: {words}", name=path.name) from None
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        found = raw.get("format") if isinstance(raw, dict) else None
+    found = raw.get("format") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or found != FORMAT:
         raise SchemaError(
             f"{path.name}: not a schema file of this version: it must have 'format: {FORMAT}', "
             f"not {short(found)}",
             name=path.name,
         )
-    for key in raw:
-        if key not in _KEYS:
-            hint = did_you_mean(key, _KEYS)
-            raise SchemaError(
-                f"{path.name}: {short(key)} is not a known key{hint}; "
-                f"known keys are {', '.join(_KEYS)}",
-                name=path.name,
-            )
-    if not isinstance(raw.get("features"), list):
-        raise SchemaError(f"{path.name}: 'features' must be a list of features", name=path.name)
-    rules = raw.get("rules")
-    # An empty 'rules:' line reads as nothing, and means no rules.
-    return {"features": raw["features"], "rules": [] if rules is None else rules}
+    return raw
 
 
 def _text(path: Path) -> str:
@@ -99,36 +128,33 @@ def _text(path: Path) -> str:
         raise SchemaError(f"{path}: cannot be read ({error})", name=path.name) from None
 
 
-def save(path: Path, features: Sequence[Any], rules: Sequence[Any]) -> None:
-    """Write a schema file; it appears whole or not at all."""
-    text = text_of(features, rules, _suffix(path))
-    with atomic_write(path) as file:
-        file.write(text.encode("utf-8"))
+# -- features and rules as plain data --------------------------------------------------------------
 
 
-def text_of(features: Sequence[Any], rules: Sequence[Any], suffix: str) -> str:
-    """Return the text of a schema file: YAML or JSON, by its suffix."""
-    data: dict[str, Any] = {"format": FORMAT, "features": [plain(part) for part in features]}
-    if rules:
-        data["rules"] = [plain(part) for part in rules]
-    return _yaml_text(data) if suffix in _YAML else _json_text(data)
+def to_dict(schema: Schema) -> dict[str, Any]:
+    """Return the features and rules of a schema as JSON holds them."""
+    return {
+        "features": [plain(part) for part in schema.features],
+        "rules": [plain(part) for part in schema.rules],
+    }
 
 
-def plain(value: Any) -> Any:
-    """Write a feature or rule as a dictionary: its kind first, defaults left out."""
+def plain(value: Any) -> dict[str, Any]:
+    """Return a feature or rule as a dictionary: its kind first, defaults left out."""
     fields = {
         field.name: _plain(getattr(value, field.name), labels=field.name in _LABELS)
         for field in fields_of(value)
-        if differs(getattr(value, field.name), field.default)
+        if differs(getattr(value, field.name), field.default) and field.name not in _IN_KIND
     }
     return {"kind": value.kind, **fields}
 
 
 _LABELS = ("levels", "categories", "values", "category", "when")
+_IN_KIND = ("change",)  # the kind of a consequence implies it
 
 
 def _plain(value: Any, *, labels: bool) -> Any:
-    """Write 17.0 as 17 where it is a number; a label stays what it is."""
+    """Return 17.0 as 17 if it is a number; a label stays as it is."""
     if dataclasses.is_dataclass(value):
         return plain(value)
     if isinstance(value, Mapping):
@@ -138,11 +164,121 @@ def _plain(value: Any, *, labels: bool) -> Any:
     return whole(value) if isinstance(value, float) and not labels else value
 
 
-def _suffix(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in (*_YAML, ".json"):
-        raise SchemaError(f"{path.name}: the name must end in .yaml, .yml or .json", name=path.name)
-    return suffix
+class _Kind(NamedTuple):
+    """Class of the entries of one kind, their keys, and the keys that an entry must have."""
+
+    make: Callable[..., Any]
+    keys: tuple[str, ...]
+    needed: tuple[str, ...]
+    implied: Mapping[str, Any] = {}
+
+    @classmethod
+    def of(cls, made: type[Any]) -> _Kind:
+        fields = fields_of(made)
+        needed = (field.name for field in fields if field.default is dataclasses.MISSING)
+        return cls(made, tuple(field.name for field in fields), tuple(needed))
+
+
+_BOUNDED = ("feature", "at_least", "at_most")
+_KINDS: dict[str, dict[str, _Kind]] = {
+    "features": {cls.kind: _Kind.of(cls) for cls in (Continuous, Ordinal, Categorical, Binary)},
+    "rules": {cls.kind: _Kind.of(cls) for cls in (Linear, IfThen)},
+    "then": {
+        "change": _Kind(Then, _BOUNDED, ("feature",), {"change": True}),
+        "value": _Kind(Then, _BOUNDED, ("feature",)),
+        "is": _Kind(Then, ("feature", "category"), ("feature", "category")),
+    },
+}
+
+
+def from_dict(facts: Mapping[str, Any], make: Callable[..., Schema]) -> Schema:
+    """Make a schema of the features and rules that :func:`to_dict` returned."""
+    return _made(facts, make, "Schema")
+
+
+def _made(facts: Mapping[str, Any], make: Callable[..., Schema], title: str) -> Schema:
+    problems: list[str] = []
+    features = _parts(facts, "features", problems)
+    # An empty 'rules:' line reads as null, and means no rules.
+    rules = [] if facts.get("rules") is None else _parts(facts, "rules", problems)
+    if not problems:
+        try:
+            return make(features, rules=rules)
+        except SchemaError as error:
+            problems = [f"{_line_of_part(facts, text)}{text}" for text in error.problems]
+    raise SchemaError(problem_list(title, problems), name=title)
+
+
+def _parts(entry: Mapping[str, Any], key: str, problems: list[str], place: str = "") -> list[Any]:
+    """Make the features, rules or consequences in a list; collect sentences about the others."""
+    items = entry.get(key)
+    if not isinstance(items, list):
+        problems.append(f"{_line(entry, key)}{place}{key} must be a list, not {short(items)}")
+        return []
+    return [
+        _part(item, f"{place}{key} {n}", key, problems, _line(entry, key))
+        for n, item in enumerate(items)
+    ]
+
+
+def _part(item: Any, place: str, key: str, problems: list[str], line: str) -> Any:
+    kinds = _KINDS[key]
+    if not isinstance(item, dict):
+        problems.append(
+            f"{line}{place}: {short(item)} is not an entry with a kind ({', '.join(kinds)})"
+        )
+        return None
+    name, word = item.get("name"), item.get("kind")
+    place += f" ({short(name)})" if name is not None else ""
+    kind = kinds.get(word) if isinstance(word, str) else None
+    if kind is None:
+        problem = (
+            f"kind {short(word)} is unknown{did_you_mean(word, kinds)}; known kinds are "
+            if "kind" in item
+            else "'kind' is missing; it is one of "
+        )
+        problems.append(f"{_line(item, 'kind')}{place}: {problem}{listing(kinds)}")
+        return None
+    given = {key: value for key, value in item.items() if key != "kind"}
+    wrong = [
+        f"{_line(item, key)}{place}: {short(key)} is not a known key{did_you_mean(key, kind.keys)}; "
+        f"keys of kind {word} are {', '.join(kind.keys)}"
+        for key in given
+        if key not in kind.keys
+    ]
+    wrong += [
+        f"{_line(item)}{place}: {short(key)} is missing" for key in kind.needed if key not in given
+    ]
+    if not wrong and "then" in given:
+        given["then"] = _parts(item, "then", wrong, f"{place}: ")
+    if not wrong:
+        try:
+            return kind.make(**given, **kind.implied)
+        except SchemaError as error:
+            # A sentence about a field begins with its name.
+            wrong = [f"{_line(item, text.split()[0])}{place}: {text}" for text in error.problems]
+    problems += wrong
+    return None
+
+
+class _Entry(dict[Any, Any]):
+    """A mapping of a YAML file, with the line of each key."""
+
+    lines: dict[Any, int]
+    line: int
+
+
+def _line(entry: Mapping[str, Any], key: Any = None) -> str:
+    """Return the line of a key, or of its entry, as the beginning of a sentence; empty for JSON."""
+    return f"line {entry.lines.get(key, entry.line)}: " if isinstance(entry, _Entry) else ""
+
+
+def _line_of_part(facts: Mapping[str, Any], text: str) -> str:
+    """Return the line of the feature or rule that a sentence about a schema begins with."""
+    found = re.match(r"(features|rules) ([0-9]+)", text)
+    return (
+        _line(facts[found[1]][int(found[2])]) if found else _line(facts, text.split(maxsplit=1)[0])
+    )
 
 
 # -- YAML and JSON ---------------------------------------------------------------------------------
@@ -179,13 +315,24 @@ class _Loader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        if all(isinstance(key, Hashable) for key in keys):  # the base class rejects other keys
-            _unique(
-                [(key, None) for key in keys], f" in the entry at line {node.start_mark.line + 1}"
-            )
-        return super().construct_mapping(node, deep=deep)
+    def construct_entry(self, node: yaml.MappingNode) -> _Entry:
+        entry = _Entry()
+        entry.line, entry.lines = node.start_mark.line + 1, {}
+        for key_node, value in node.value:
+            key = self.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, Hashable):
+                raise yaml.YAMLError(f"line {line}: a key must be a word")
+            if key in entry:
+                raise yaml.YAMLError(
+                    f"line {line}: key {short(key)} occurs twice; remove one of them"
+                )
+            entry[key] = self.construct_object(value, deep=True)
+            entry.lines[key] = line
+        return entry
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_entry)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -218,12 +365,12 @@ def _parse_yaml(text: str) -> Any:
         loader.dispose()
 
 
-def _unique(pairs: list[tuple[Any, Any]], where: str = "") -> dict[Any, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs as a dictionary; raise ValueError if a key occurs twice."""
-    found: dict[Any, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"key {short(key)} occurs twice{where}")
+            raise ValueError(f"key {short(key)} occurs twice; remove one of them")
         found[key] = value
     return found
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from proplace.core.errors import SchemaError
 from proplace.schema.features import Categorical
-from proplace.schema.rules import Change, Is, Linear, as_labels
+from proplace.schema.rules import Linear, as_labels
 from proplace.schema.values import gap
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from proplace.schema.features import Binary, Numeric
     from proplace.schema.grid import Array, Bools, Column, Integers
-    from proplace.schema.rules import IfThen, Value
+    from proplace.schema.rules import IfThen
     from proplace.schema.schema import Schema
     from proplace.schema.values import Label
 
@@ -362,18 +362,19 @@ def _translate(schema: Schema, rule: Linear | IfThen) -> _Rule:
         label,
         tuple(_membership(schema, name, as_labels(labels)) for name, labels in rule.when.items()),
         rule.becomes,
-        tuple(_consequence(schema, part) for part in rule.then if not isinstance(part, Is)),
+        tuple(
+            _inequality(
+                schema, {part.feature: 1.0}, part.at_least, part.at_most, relative=part.change
+            )
+            for part in rule.then
+            if part.category is None
+        ),
         tuple(
             _membership(schema, part.feature, as_labels(part.category))
             for part in rule.then
-            if isinstance(part, Is)
+            if part.category is not None
         ),
     )
-
-
-def _consequence(schema: Schema, part: Change | Value) -> _Inequality:
-    relative = isinstance(part, Change)
-    return _inequality(schema, {part.feature: 1.0}, part.at_least, part.at_most, relative=relative)
 
 
 def _inequality(

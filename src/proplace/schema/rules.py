@@ -10,11 +10,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from proplace.core.text import did_you_mean, listing, num, short
-from proplace.schema import fields
+from proplace.schema import values
 from proplace.schema.features import Binary, Categorical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from proplace.schema.features import Continuous, Ordinal
     from proplace.schema.values import Label
@@ -22,34 +22,67 @@ if TYPE_CHECKING:
     AnyFeature = Continuous | Ordinal | Categorical | Binary
     Features = Mapping[str, AnyFeature]
 
-_BOUNDED = {"feature": fields.name, "at_least": fields.number, "at_most": fields.number}
-
 
 @dataclass(frozen=True, repr=False)
-class Change(fields.Checked):
-    """A consequence: the feature changes by at least and at most so much.
+class Then(values.Checked):
+    """A consequence: a feature has one of some categories, a value in a range, or a change in a range.
 
-    The change is new value minus old value, so ``at_least=4`` is a rise by 4 or more.
+    Parameters
+    ----------
+    feature
+        Name of the feature.
+    category
+        A category, or a list of categories, for a feature that has them.
+    at_least, at_most
+        Ends of the new value of a number; one of them may be left out.
+    change
+        True if the ends are those of the change: new value minus old value.
 
     Examples
     --------
-    >>> Change("age", at_least=4).words({})
-    'age rises by at least 4'
+    >>> print(Then("age", at_least=4, change=True).words({}))
+    age rises by at least 4
+    >>> print(Then("age", at_least=21).words({}), "|", Then("job", ["clerk", "cook"]).words({}))
+    age is at least 21 | job is clerk or cook
     """
 
-    _CONVERT: ClassVar[fields.Converters] = _BOUNDED
+    _CONVERT: ClassVar[Mapping[str, values.Convert]] = {
+        "feature": values.name,
+        "category": values.one_or_more,
+        "at_least": values.finite,
+        "at_most": values.finite,
+        "change": values.boolean,
+    }
 
     feature: str
+    category: Label | Sequence[Label] | None = None
     _: KW_ONLY
     at_least: float | None = None
     at_most: float | None = None
-    kind: ClassVar[Literal["change"]] = "change"
+    change: bool = False
 
-    def _check(self) -> None:
-        _check_bounds("at_least", self.at_least, "at_most", self.at_most)
+    @property
+    def kind(self) -> Literal["is", "change", "value"]:
+        """The word of schema files for it."""
+        if self.category is not None:
+            return "is"
+        return "change" if self.change else "value"
+
+    def _problems(self) -> Iterable[str]:
+        bounded = self.at_least is not None or self.at_most is not None
+        if self.category is None and not bounded:
+            return ["give category, at_least or at_most"]
+        if self.category is not None and (bounded or self.change):
+            return ["category stands alone: leave at_least, at_most and change out"]
+        return _bound_problems("at_least", self.at_least, "at_most", self.at_most)
 
     def words(self, features: Features) -> str:
-        """Say the consequence in words."""
+        """Describe the consequence."""
+        name = title(self.feature, features)
+        if self.category is not None:
+            return f"{name} is {_either(self.category)}"
+        if not self.change:
+            return f"{name} is {_between(self.at_least, self.at_most)}"
         parts = []
         if self.at_least is not None:
             least = self.at_least
@@ -69,74 +102,17 @@ class Change(fields.Checked):
                 if most > 0
                 else f"falls by at least {num(-most)}"
             )
-        return f"{title(self.feature, features)} {' and '.join(parts)}"
+        return f"{name} {' and '.join(parts)}"
 
     def problems(self, features: Features) -> list[str]:
-        """Say what is wrong with the consequence in a schema with these features."""
+        """List the problems of the consequence in a schema with these features."""
+        if self.category is not None:
+            return label_problems(self.feature, self.category, features)
         return numeric_problems(self.feature, features)
 
 
 @dataclass(frozen=True, repr=False)
-class Value(fields.Checked):
-    """A consequence: the new value of the feature is at least and at most so much.
-
-    Examples
-    --------
-    >>> Value("age", at_least=21).words({})
-    'age is at least 21'
-    """
-
-    _CONVERT: ClassVar[fields.Converters] = _BOUNDED
-
-    feature: str
-    _: KW_ONLY
-    at_least: float | None = None
-    at_most: float | None = None
-    kind: ClassVar[Literal["value"]] = "value"
-
-    def _check(self) -> None:
-        _check_bounds("at_least", self.at_least, "at_most", self.at_most)
-
-    def words(self, features: Features) -> str:
-        """Say the consequence in words."""
-        return f"{title(self.feature, features)} is {_between(self.at_least, self.at_most)}"
-
-    def problems(self, features: Features) -> list[str]:
-        """Say what is wrong with the consequence in a schema with these features."""
-        return numeric_problems(self.feature, features)
-
-
-@dataclass(frozen=True, repr=False)
-class Is(fields.Checked):
-    """A consequence: the feature has this category, or one of these.
-
-    Examples
-    --------
-    >>> Is("job", ["clerk", "cook"]).words({})
-    'job is clerk or cook'
-    """
-
-    _CONVERT: ClassVar[fields.Converters] = {"feature": fields.name, "category": fields.one_or_more}
-
-    feature: str
-    category: Label | Sequence[Label]
-    _: KW_ONLY
-    kind: ClassVar[Literal["is"]] = "is"
-
-    def words(self, features: Features) -> str:
-        """Say the consequence in words."""
-        return f"{title(self.feature, features)} is {_either(self.category)}"
-
-    def problems(self, features: Features) -> list[str]:
-        """Say what is wrong with the consequence in a schema with these features."""
-        return label_problems(self.feature, self.category, features)
-
-
-Consequence = Change | Value | Is
-
-
-@dataclass(frozen=True, repr=False)
-class Linear(fields.Checked):
+class Linear(values.Checked):
     """``lower <= sum of coefficient * value <= upper``, in original units.
 
     Parameters
@@ -155,11 +131,11 @@ class Linear(fields.Checked):
     'savings - 0.5*debt is at least 0'
     """
 
-    _CONVERT: ClassVar[fields.Converters] = {
-        "terms": fields.by_name(fields.number),
-        "lower": fields.number,
-        "upper": fields.number,
-        "name": fields.text,
+    _CONVERT: ClassVar[Mapping[str, values.Convert]] = {
+        "terms": values.by_name(values.finite),
+        "lower": values.finite,
+        "upper": values.finite,
+        "name": values.text,
     }
 
     terms: Mapping[str, float]
@@ -169,13 +145,15 @@ class Linear(fields.Checked):
     name: str | None = None
     kind: ClassVar[Literal["linear"]] = "linear"
 
-    def _check(self) -> None:
+    def _problems(self) -> Iterable[str]:
         if not any(self.terms.values()):
-            raise ValueError("at least one coefficient must differ from 0")
-        _check_bounds("lower", self.lower, "upper", self.upper)
+            return ["terms need at least one coefficient that differs from 0"]
+        if self.lower is None and self.upper is None:
+            return ["give lower or upper, or both"]
+        return _bound_problems("lower", self.lower, "upper", self.upper)
 
     def words(self, features: Features) -> str:
-        """Say the rule in words."""
+        """Describe the rule."""
         if self.name:
             return self.name
         text = ""
@@ -186,12 +164,12 @@ class Linear(fields.Checked):
         return f"{text} is {_between(self.lower, self.upper)}"
 
     def problems(self, features: Features) -> list[str]:
-        """Say what is wrong with the rule in a schema with these features."""
+        """List the problems of the rule in a schema with these features."""
         return [text for name in self.terms for text in numeric_problems(name, features)]
 
 
 @dataclass(frozen=True, repr=False)
-class IfThen(fields.Checked):
+class IfThen(values.Checked):
     """If a feature has a category, then something else holds.
 
     Parameters
@@ -200,7 +178,7 @@ class IfThen(fields.Checked):
         Category, or list of categories, of each feature in the condition; all must hold. Only
         categorical and binary features can stand here.
     then
-        Consequences, all of which must hold: :class:`Change`, :class:`Value` or :class:`Is`.
+        Consequences, all of which must hold.
     becomes
         True: only for a person who did not meet the condition before. False: whenever the new
         values meet it.
@@ -209,26 +187,26 @@ class IfThen(fields.Checked):
 
     Examples
     --------
-    >>> IfThen({"education": "Doctorate"}, [Change("age", at_least=4)]).words({})
+    >>> IfThen({"education": "Doctorate"}, [Then("age", at_least=4, change=True)]).words({})
     'if education becomes Doctorate then age rises by at least 4'
     """
 
-    _CONVERT: ClassVar[fields.Converters] = {
-        "when": fields.by_name(fields.one_or_more),
-        "then": fields.parts(Change, Value, Is),
-        "becomes": fields.boolean,
-        "name": fields.text,
+    _CONVERT: ClassVar[Mapping[str, values.Convert]] = {
+        "when": values.by_name(values.one_or_more),
+        "then": values.parts(Then, word="consequence"),
+        "becomes": values.boolean,
+        "name": values.text,
     }
 
     when: Mapping[str, Label | Sequence[Label]]
-    then: Sequence[Consequence]
+    then: Sequence[Then]
     _: KW_ONLY
     becomes: bool = True
     name: str | None = None
     kind: ClassVar[Literal["if_then"]] = "if_then"
 
     def words(self, features: Features) -> str:
-        """Say the rule in words."""
+        """Describe the rule."""
         if self.name:
             return self.name
         verb = "becomes" if self.becomes else "is"
@@ -240,7 +218,7 @@ class IfThen(fields.Checked):
         return f"if {condition} then {consequences}"
 
     def problems(self, features: Features) -> list[str]:
-        """Say what is wrong with the rule in a schema with these features."""
+        """List the problems of the rule in a schema with these features."""
         found = [
             text
             for name, labels in self.when.items()
@@ -263,7 +241,7 @@ def title(name: str, features: Features) -> str:
 
 
 def numeric_problems(name: str, features: Features) -> list[str]:
-    """Say what is wrong with using a feature as a number."""
+    """List the problems of using a feature as a number."""
     if name not in features:
         return [_unknown(name, features)]
     if isinstance(features[name], Categorical):
@@ -272,7 +250,7 @@ def numeric_problems(name: str, features: Features) -> list[str]:
 
 
 def label_problems(name: str, labels: Label | Sequence[Label], features: Features) -> list[str]:
-    """Say what is wrong with asking whether a feature has one of these labels."""
+    """List the problems of comparing a feature with these labels."""
     if name not in features:
         return [_unknown(name, features)]
     feature = features[name]
@@ -293,11 +271,10 @@ def _unknown(name: str, features: Features) -> str:
     return f"{short(name)} is not a feature{did_you_mean(name, features)}; features: {listing(features)}"
 
 
-def _check_bounds(low: str, lower: float | None, high: str, upper: float | None) -> None:
-    if lower is None and upper is None:
-        raise ValueError(f"give {low} or {high}, or both")
+def _bound_problems(low: str, lower: float | None, high: str, upper: float | None) -> list[str]:
     if lower is not None and upper is not None and lower > upper:
-        raise ValueError(f"{low} {num(lower)} is above {high} {num(upper)}")
+        return [f"{low} {num(lower)} is above {high} {num(upper)}"]
+    return []
 
 
 def _between(lower: float | None, upper: float | None) -> str:

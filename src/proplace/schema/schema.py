@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas as pd
 from proplace.core.errors import OptionError, SchemaError
 from proplace.core.request import tolerance_pairs
 from proplace.core.text import did_you_mean, listing, num, short
-from proplace.schema import fields, files
+from proplace.schema import files, values
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.grid import SNAP
 from proplace.schema.infer import infer_features
@@ -41,7 +40,7 @@ _ROUNDING = 2.0**-48  # relative: far more than the rounding of a cell, a sum an
 
 
 @dataclass(frozen=True, repr=False)
-class Schema(fields.Checked):
+class Schema(values.Checked):
     """What the columns of a table mean: features, their encoding, and rules of change.
 
     Encoded rows are what the network sees: float columns in the order of the features.
@@ -71,25 +70,29 @@ class Schema(fields.Checked):
     'cook'?); allowed: 'clerk', 'cook' (1 more row has problems; see Schema.problems)
     """
 
-    _CONVERT: ClassVar[fields.Converters] = {
-        "features": fields.parts(Continuous, Ordinal, Categorical, Binary),
-        "rules": fields.parts(Linear, IfThen, empty=True),
+    _CONVERT: ClassVar[Mapping[str, values.Convert]] = {
+        "features": values.parts(Continuous, Ordinal, Categorical, Binary, word="feature"),
+        "rules": values.parts(Linear, IfThen, word="rule", empty=True),
     }
 
     features: Sequence[Feature]
     rules: Sequence[Rule] = ()
 
-    def _check(self) -> None:
+    def _problems(self) -> Iterable[str]:
         names = [feature.name for feature in self.features]
-        found = [f"two features are called {short(name)}" for name in _twice(names)]
+        found = [
+            f"features {n}: another feature is called {short(names[n])}" for n in _again(names)
+        ]
         if not found:
             columns = [column.name for column in self.columns]
-            found = [f"two encoded columns are called {short(name)}" for name in _twice(columns)]
+            found = [
+                f"features {self.columns[j].feature}: two encoded columns are called {short(columns[j])}"
+                for j in _again(columns)
+            ]
         for number, rule in enumerate(self.rules):
-            place = f"rule {number}" + (f" ({short(rule.name)})" if rule.name else "")
-            found += [f"{place}: {text}" for text in rule.problems(self.by_name)]
-        if found:
-            raise ValueError(*found)
+            place = f"rules {number}" + (f" ({short(rule.name)})" if rule.name else "")
+            found += [f"{place}: {problem}" for problem in rule.problems(self.by_name)]
+        return found
 
     def __repr__(self) -> str:
         rules = f", {len(self.rules)} rules" if self.rules else ""
@@ -185,18 +188,20 @@ class Schema(fields.Checked):
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Schema:
         """Read a ``.yaml``, ``.yml`` or ``.json`` file, written by :meth:`write` or by hand."""
-        path = Path(path)
-        raw = files.load(path)
-        try:
-            return cls(**raw)
-        except SchemaError as error:
-            raise SchemaError(
-                f"{path.name}: {str(error).removeprefix('Schema: ')}", name=path.name
-            ) from None
+        return files.read(Path(path), cls)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.yaml``, ``.yml`` or ``.json`` file. It appears whole or not at all."""
-        files.save(Path(path), self.features, self.rules)
+        files.write(Path(path), self)
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Schema:
+        """Make a schema of the features and rules that :meth:`to_dict` returned."""
+        return files.from_dict(facts, cls)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the features and rules as JSON holds them."""
+        return files.to_dict(self)
 
     # -- between table and network -------------------------------------------------------------
 
@@ -667,8 +672,9 @@ def _own(feature: AnyFeature, cells: pd.Series[Any]) -> tuple[Array, Bools]:
     return read(cells)
 
 
-def _twice(names: Sequence[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
+def _again(names: Sequence[str]) -> list[int]:
+    """Return the positions of names that stand before them, too."""
+    return [n for n, name in enumerate(names) if name in names[:n]]
 
 
 def _frozen(array: npt.NDArray[T]) -> npt.NDArray[T]:

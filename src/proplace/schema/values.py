@@ -1,4 +1,4 @@
-"""Single values: reading cells, naming invalid rows, and writing numbers with their units.
+"""Single values: cells, invalid rows, numbers with their units, and fields of features and rules.
 
 A unit is written in the plural ("years"). ``"child|children"`` gives both forms. Percentages and
 currency signs stand at the number: ``"% of income"``, ``"$"``.
@@ -6,20 +6,22 @@ currency signs stand at the number: ``"% of income"``, ``"$"``.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 
 from proplace.core.errors import SchemaError
-from proplace.core.text import did_you_mean, listing, short
+from proplace.core.text import did_you_mean, listing, problem_list, short, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Sequence
 
     from proplace.schema.features import Continuous, Ordinal
     from proplace.schema.grid import Array, Integers
@@ -255,9 +257,9 @@ def number(value: float, decimals: int | None = None, *, exact: bool = False) ->
     value = float(value) + 0.0  # no -0.0
     if not math.isfinite(value):
         return str(value)
-    whole = value.is_integer() and abs(value) < _LARGE
-    if whole or (decimals is not None and float(f"{value:.{decimals}f}") == value):
-        text = f"{Decimal(repr(value)):,.{0 if whole else decimals}f}"
+    integral = value.is_integer() and abs(value) < _LARGE
+    if integral or (decimals is not None and float(f"{value:.{decimals}f}") == value):
+        text = f"{Decimal(repr(value)):,.{0 if integral else decimals}f}"
     else:
         digits = shown = Decimal(repr(value))
         if not exact and abs(value) < _LARGE:
@@ -311,3 +313,222 @@ def _unit(unit: str, value: float) -> str:
     # One English word in the plural; "thousand dollars", "Celsius" and "gas" stay as they are.
     regular = unit.isalpha() and unit.endswith("s") and not unit.endswith(("ss", "us", "as", "is"))
     return unit[:-1] if regular and abs(value) == 1.0 else unit
+
+
+# -- fields of features, rules and schemas ---------------------------------------------------------
+
+Convert = Callable[[Any, str], Any]
+"""Takes a value and its place, such as ``"upper"``; returns the value to store, or raises ValueError."""
+
+
+class Checked:
+    """Base of frozen dataclasses whose fields are converted and checked by ``_CONVERT``."""
+
+    _CONVERT: ClassVar[Mapping[str, Convert]] = {}
+
+    def __post_init__(self) -> None:
+        """Convert every field, then compare the fields with each other."""
+        problems: list[str] = []
+        for field in fields_of(self):
+            value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
+            try:
+                object.__setattr__(self, field.name, self._CONVERT[field.name](value, field.name))
+            except ValueError as error:
+                problems.extend(error.args)
+        if not problems:
+            problems.extend(self._problems())
+        if problems:
+            name = getattr(self, "name", getattr(self, "feature", None))
+            title = type(self).__name__ + (f" {short(name)}" if name is not None else "")
+            found = SchemaError(
+                problem_list(title, problems), name=name if isinstance(name, str) else None
+            )
+            found.problems = tuple(problems)
+            raise found
+
+    def _problems(self) -> Iterable[str]:
+        """Return a sentence about each pair of fields that do not fit each other."""
+        return ()
+
+    def __repr__(self) -> str:
+        """Show the values that differ from the defaults, positional fields without their names."""
+        words, bare = [], True
+        for field in fields_of(self):
+            value = getattr(self, field.name)
+            if not differs(value, field.default):
+                bare = False  # after a gap a bare value would be read as another field
+                continue
+            text = repr(whole(value) if isinstance(value, float) else value)
+            words.append(text if bare and not field.kw_only else f"{field.name}={text}")
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+def fields_of(value: object) -> list[dataclasses.Field[Any]]:
+    """List the fields of a dataclass in the order of a call: positional fields first."""
+    return sorted(dataclasses.fields(cast("Any", value)), key=lambda field: field.kw_only is True)
+
+
+def differs(value: Any, default: Any) -> bool:
+    """Return True if a value is not the default: (False, True) differs from (0, 1)."""
+    return repr(value) != repr(default)
+
+
+def text(value: Any, place: str) -> str:
+    """Return text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{place} must be text, not {short(value)}")
+    return str(value)
+
+
+def name(value: Any, place: str) -> str:
+    """Return text that is not empty."""
+    if not text(value, place):
+        raise ValueError(f"{place} must have at least 1 character")
+    return str(value)
+
+
+def boolean(value: Any, place: str) -> bool:
+    """Return true or false."""
+    if not isinstance(value, (int, np.bool_)) or value not in (0, 1):
+        raise ValueError(f"{place} must be true or false, not {short(value)}")
+    return bool(value)
+
+
+def finite(value: Any, place: str) -> float:
+    """Return a finite float; text such as "1_000", true and false are not numbers."""
+    if not is_number(value):
+        raise ValueError(f"{place} must be a number, not {short(value)}")
+    try:
+        found = float(value)
+    except OverflowError:
+        raise ValueError(f"{place} must be a number within 1e308, not {short(value)}") from None
+    if not math.isfinite(found):
+        raise ValueError(f"{place} must be a finite number, not {short(value)}")
+    return found
+
+
+def positive(value: Any, place: str) -> float:
+    """Return a finite float above 0."""
+    if not finite(value, place) > 0.0:
+        raise ValueError(f"{place} must be greater than 0, not {short(value)}")
+    return float(value)
+
+
+def not_negative(value: Any, place: str) -> float:
+    """Return a finite float of at least 0."""
+    if not finite(value, place) >= 0.0:
+        raise ValueError(f"{place} must be 0 or more, not {short(value)}")
+    return float(value)
+
+
+def choice(*words: str) -> Convert:
+    """Return a converter that takes one of some words."""
+
+    def convert(value: Any, place: str) -> str:
+        if not isinstance(value, str) or value not in words:
+            allowed = " or ".join(map(repr, words))
+            raise ValueError(f"{place} must be {allowed}, not {short(value)}")
+        return str(value)
+
+    return convert
+
+
+def scaling(value: Any, place: str) -> str | tuple[float, float]:
+    """Return ``"minmax"``, ``"none"`` or a pair of offset and scale."""
+    if isinstance(value, str) and value in ("minmax", "none"):
+        return str(value)
+    try:
+        offset, scale = items(value, place)
+        return finite(offset, place), positive(scale, place)
+    except ValueError:
+        raise ValueError(
+            f"{place} must be 'minmax', 'none' or a pair (offset, scale) with scale > 0, "
+            f"not {short(value)}"
+        ) from None
+
+
+def label(value: Any, place: str) -> Label:
+    """Return a label as a plain Python value."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, (bool, str)):
+        return value if isinstance(value, bool) else str(value)
+    try:
+        found = finite(value, place)
+    except ValueError:
+        raise ValueError(
+            f"{place} must be text, a finite number, or true or false, not {short(value)}"
+        ) from None
+    return value if isinstance(value, int) else found
+
+
+def labels(value: Any, place: str) -> tuple[Label, ...]:
+    """Return labels: ``frame.job.unique()`` is a fine list."""
+    return tuple(each(enumerate(items(value, place)), label, place))
+
+
+def one_or_more(value: Any, place: str) -> Label | tuple[Label, ...]:
+    """Return one label, or some."""
+    many = hasattr(value, "__iter__") and not isinstance(value, (str, Mapping))
+    try:
+        return labels(value, place) if many else label(value, place)
+    except ValueError:
+        raise ValueError(
+            f"{place} must be a category or a list of categories, not {short(value)}"
+        ) from None
+
+
+def by_name(convert: Convert) -> Convert:
+    """Return a converter of a mapping from names of features, which is not empty."""
+
+    def convert_all(value: Any, place: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{place} must map names of features, not be {short(value)}")
+        if not value:
+            raise ValueError(f"{place} must not be empty")
+        found = each(((short(key), value[key]) for key in value), convert, place)
+        keys = [name(key, f"a feature of {place}") for key in value]
+        return dict(zip(keys, found, strict=True))
+
+    return convert_all
+
+
+def parts(*classes: type[Any], word: str, empty: bool = False) -> Convert:
+    """Return a converter of a list of objects of these classes."""
+
+    def convert(value: Any, place: str) -> tuple[Any, ...]:
+        found = items(value, place)
+        if not found and not empty:
+            raise ValueError(f"{place} must not be empty")
+        problems = [
+            f"{place} {n}: {short(item)} is not a {word}"
+            for n, item in enumerate(found)
+            if not isinstance(item, classes)
+        ]
+        if problems:
+            raise ValueError(*problems)
+        return tuple(found)
+
+    return convert
+
+
+def items(value: Any, place: str) -> list[Any]:
+    """Return the items of a list, or of something like one."""
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise ValueError(f"{place} must be a list, not {short(value)}")
+    return list(value)
+
+
+def each(found: Iterable[tuple[object, Any]], convert: Convert, place: str) -> list[Any]:
+    """Convert pairs of key and value; raise a ValueError with the problems of all of them."""
+    converted: list[Any] = []
+    problems: list[str] = []
+    for key, item in found:
+        try:
+            converted.append(convert(item, f"{place} {key}"))
+        except ValueError as error:
+            problems.extend(error.args)
+    if problems:
+        raise ValueError(*problems)
+    return converted

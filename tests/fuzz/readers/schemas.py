@@ -15,7 +15,7 @@ import yaml
 import proplace as pp
 from fuzz.mutate import NUMERALS, change_tree, damaged, json_text, some
 from fuzz.reader import Reader
-from proplace.schema import Change, IfThen, Linear, Value
+from proplace.schema import IfThen, Linear, Then
 
 _LINES = (
     *("a: &a [1, 2]", "b: *a", "<<: *a", "<<: {kind: binary}", "? x", "- - - -", "---"),
@@ -170,6 +170,9 @@ def _schemas():
         ],
         rules=[
             Linear({"age": 1, "debt": -1}, lower=-2000),
-            IfThen({"town": ["x", "y"]}, [Change("age", at_least=4), Value("debt", at_most=500)]),
+            IfThen(
+                {"town": ["x", "y"]},
+                [Then("age", at_least=4, change=True), Then("debt", at_most=500)],
+            ),
         ],
     )
