@@ -1,7 +1,7 @@
-"""Delta-robustness: whether every network within delta keeps the verdict, with proofs.
+"""Delta-robustness: prove that every network within delta gives a class, or find one that does not.
 
-What other packages may use is listed here; modules inside are not for them, except
-:mod:`proplace.certification.checker`, which stands alone.
+Other packages use only the names listed here, and :mod:`proplace.certification.checker`, which
+stands alone.
 """
 
 from proplace.certification.attacks import Attack, PointRobustness

@@ -1,8 +1,8 @@
-"""Points under attack: cheap concrete shifts that hurt them, and the exact test of one point.
+"""Attacks on points by cheap concrete shifts, and the exact test of one point.
 
-This is what a search for robust points needs. An attack gives an upper bound on the worst margin in
-microseconds; it is a concrete network of Delta, not necessarily the worst one. A test is exact, and
-keeps what proves it.
+The search for robust points uses both. An attack gives an upper bound on the worst-case margin in
+microseconds, by a concrete network of Delta that need not be the worst one. A test is exact and
+records its proof.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _STEPS = 3  # gradient steps that improve an attack
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """A shift that hurts one point, described by the activations that it gives.
+    """A shift that lowers the margin of one point, described by its activations.
 
     Attributes
     ----------
     u
-        The point as the first layer sees it; with a tolerance, the row of the larger network.
+        The point in the inputs of the first layer. With a tolerance, the row of the larger network.
     objective
-        Which of the objectives it hurts.
+        Index of the objective that it lowers.
     hidden
-        Activations of each hidden layer; they determine the shift.
+        Activations of each hidden layer. They determine the shift.
     low, high
-        The exact box of the first hidden activations over Delta; None without hidden layers.
+        The exact box of the first hidden activations over Delta, or None without hidden layers.
     """
 
     u: Array
@@ -53,11 +53,11 @@ class Attack:
 
 
 class PointRobustness:
-    """Attacks on points, and tests of points, for one network, its shifts and a target class.
+    """Attacks and tests of points, for one network, its shift set and a target class.
 
-    With a ``tolerance``, how much less and more each column of a point may be, a shift is one of the
-    network and a miss: one of the larger network of :class:`InputBoxes`, which activations then belong
-    to.
+    ``tolerance`` holds the allowed miss of each column below and above. With it, a shift includes a
+    miss: it is a shift of the larger network of :class:`InputBoxes`, and activations are those of
+    the larger network.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PointRobustness:
         self._linear = [self._abstraction.objective(c) for c in self.objectives]
 
     def upper_bounds(self, points: Array) -> Array:
-        """Cheap upper bounds on the worst margin of each point: margins of concrete shifts."""
+        """Cheap upper bounds on the worst-case margin of each point, by concrete shifts."""
         U = self._seen(points)
         if self.net.widths:
             found = self._attacked(U, self._abstraction.interval_bounds(U), steps=1)
@@ -106,9 +106,9 @@ class PointRobustness:
         deadline: float = np.inf,
         budget: Budget = FULL,
     ) -> Evidence:
-        """Bound the worst margin of a point, tightly enough to decide against a threshold.
+        """Bound the worst-case margin of a point, tightly enough to decide against a threshold.
 
-        Bounds on both sides of the threshold mean that a limit came before a verdict.
+        Bounds on both sides of the threshold mean that a limit was reached before a verdict.
         """
         rows = Rows(self._seen(point), np.array([threshold]), deadline, budget)
         found, trace = traced_least_values(self._abstraction, rows, self.objectives)
@@ -116,9 +116,9 @@ class PointRobustness:
         return Evidence(point, float(found.lower[0]), float(found.upper[0]), trace, box)
 
     def worst_attack(self, tested: Evidence, *, refine: bool = False) -> Attack:
-        """The worst shift that a test has met, made worse by gradient steps.
+        """Return the worst shift of a test, made worse by gradient steps.
 
-        With ``refine`` it is also made the worst of those with its signs, by a linear program.
+        With ``refine``, a linear program finds the worst shift with the same signs.
         """
         U, trace = self._seen(tested.point), tested.trace
         index, hidden, activations = int(trace.worst[0]), list(trace.hidden), trace.activations
@@ -134,7 +134,7 @@ class PointRobustness:
         return Attack(U[0], index, layers, activations.low[0], activations.high[0])
 
     def _seen(self, points: Array) -> Array:
-        """Points as the first layer sees them."""
+        """Map points to the inputs of the first layer."""
         if self.tolerance is not None:
             points = InputBoxes.rows(*around(np.atleast_2d(points), self.tolerance))
         return self.net.transform(points)

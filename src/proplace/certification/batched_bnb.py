@@ -1,14 +1,14 @@
-"""Branch and bound for many rows at once: decides whether worst margins reach a threshold.
+"""Branch and bound for many rows at once: decides if worst-case margins reach a threshold.
 
-Every stage works on whole arrays of rows (or of tree nodes of many rows at once), so the cost of
-Python is shared by thousands of rows:
+Every stage works on whole arrays of rows (or of tree nodes of many rows at once), so thousands of
+rows share the overhead of Python:
 
 1. one backward pass and one attack for all rows (:func:`first_bounds`);
-2. a few ascent steps on the slopes for rows that are still open;
+2. a few ascent steps on the slopes for undecided rows;
 3. branch and bound on the upper relaxations of unstable neurons, the nodes of all rows in batches,
    the newest batch first.
 
-Rows that this leaves undecided go to :mod:`proplace.certification.lp_bnb`: their gap comes from the
+Rows that stay undecided go to :mod:`proplace.certification.lp_bnb`: either their gap comes from the
 slopes of the lower relaxations, which splitting does not change, or their tree has grown too large.
 """
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 ROOT_STEPS = 2  # ascent steps on the slopes of a root node
 NODE_STEPS = 3  # ascent steps on the slopes and multipliers of a node deep in its tree
-# A batch whose first node has fewer splits than this in every layer gets one pass and no ascent.
+# A batch whose first node has fewer splits than this in every layer gets one pass without ascent.
 SHALLOW = 5
-NODES_PER_ROW = 65536  # a row whose tree grows larger is left to the linear program
+NODES_PER_ROW = 65536  # nodes of one row, before it goes to the linear programs
 NODES_PER_BATCH = 4096
-# Numbers in one array: also with wide networks a batch must be done soon, for the deadline's sake.
+# Numbers in one array. Even with wide networks, a batch must end soon enough for the deadline.
 FLOATS_PER_BATCH = 1_000_000
 _GAP = 1e-12  # loss between chord and ReLU below which a split gains nothing
 
 
 @dataclass(frozen=True, eq=False)
 class FirstBounds:
-    """Bounds on the least value of each row, by one backward pass and one attack.
+    """Bounds on the minimum of each row, by one backward pass and one attack.
 
     ``hidden`` holds the activations of the concrete shift that reaches ``upper``.
     """
@@ -80,7 +80,7 @@ class OpenLeaves:
 
 @dataclass(frozen=True, eq=False)
 class TreeBounds:
-    r"""Bounds on the least value of one objective, one number per row, from branch and bound.
+    r"""Bounds on the minimum of one objective, one number per row, from branch and bound.
 
     Attributes
     ----------
@@ -92,11 +92,10 @@ class TreeBounds:
         The term :math:`\sum_{ik} |m_{ik}| \bar h_{ik}` that the multipliers m of splits add to the
         bound on rounding errors (:mod:`proplace.certification.roundoff`).
     leaves
-        Where a trace was asked for: all leaves whose multipliers prove that they reach the threshold.
-        They prove that a row does if they are all leaves of its tree: then its ``lower`` is at least
-        the threshold.
+        With a trace, all leaves whose multipliers prove that they reach the threshold. They prove a
+        row if they are all leaves of its tree, that is, if its ``lower`` is at least the threshold.
     open_leaves
-        By row: the leaves that no split improves, where all others of the tree are closed.
+        By row: the leaves that no split improves, if all others of the tree are closed.
     """
 
     lower: Array
@@ -130,20 +129,20 @@ class Nodes:
 
 
 class Incumbents:
-    """The best concrete shift of each row so far: its value and its activations."""
+    """The best concrete shift of each row so far, with its value and its activations."""
 
     def __init__(self, upper: Array, hidden: Sequence[Array]) -> None:
         self.upper, self.hidden = upper, list(hidden)
 
     def offer(self, rows: Index, values: Array, hidden: Sequence[Array]) -> Index:
-        """Keep the shifts that are better than the best so far, and return the rows they are for.
+        """Store the shifts that are better than the best so far, and return their rows.
 
         A row may occur several times.
         """
         better = np.flatnonzero(values < self.upper[rows])
         if not len(better):
             return better
-        better = better[np.argsort(-values[better], kind="stable")]  # the least is written last
+        better = better[np.argsort(-values[better], kind="stable")]  # the smallest is written last
         improved = rows[better]
         self.upper[improved] = values[better]
         for kept, layer in zip(self.hidden, hidden, strict=True):
@@ -159,7 +158,7 @@ def first_bounds(problem: WorstCaseProblem) -> FirstBounds:
 
 
 def root_nodes(activations: ActivationBounds, rows: Index) -> Nodes:
-    """Trees of a single node, without splits, with the slopes of a first backward pass."""
+    """Return trees of a single node, without splits, with the slopes of a first backward pass."""
     widths = [ranges.L_min.shape[1] for ranges in activations.preactivations]
     return Nodes(
         rows,
@@ -178,12 +177,12 @@ def decide(
     traced: bool = False,
     most: int | None = None,
 ) -> TreeBounds:
-    """Bounds on each row's least value, tight enough to decide against ``threshold``.
+    """Bound each row's minimum tightly enough to decide against ``threshold``.
 
-    ``threshold`` is one number, or one per row. A row stays undecided where the bounds still lie on
-    both sides of it. ``first`` is what :func:`first_bounds` gave for this problem, if it was called
-    before. With ``traced`` the leaves of the trees are kept. A row whose tree has more than ``most``
-    nodes (``NODES_PER_ROW`` without it) is given up.
+    ``threshold`` is one number, or one per row. A row is undecided if its bounds lie on both sides
+    of it. ``first`` is the result of :func:`first_bounds` for this problem, if it is already known.
+    With ``traced``, the leaves of the trees are returned. The search of a row stops after ``most``
+    nodes (default ``NODES_PER_ROW``).
     """
     if first is None:
         first = first_bounds(problem)
@@ -201,8 +200,9 @@ def decide(
 class _Ascent(NamedTuple):
     """Result of the ascent for a batch of nodes.
 
-    ``value`` is the best bound, ``pick`` the neuron to split next (flat over the inner layers, -1 when
-    no open upper side has a gap), ``nodes`` the nodes with the multipliers of the best bound.
+    ``value`` is the best bound. ``pick`` is the neuron to split next (flat over the inner layers,
+    -1 if no unstable upper side has a gap). ``nodes`` are the nodes with the multipliers of the
+    best bound.
     """
 
     value: Array
@@ -212,9 +212,9 @@ class _Ascent(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Nodes in the middle of an ascent, with the bounds of their rows and their upper sides.
+    """Nodes during an ascent, with the bounds of their rows and their upper sides.
 
-    ``live`` are their numbers among the nodes that the ascent started with.
+    ``live`` holds their numbers among the nodes at the start of the ascent.
     """
 
     live: Index
@@ -233,7 +233,7 @@ class _Batch:
 
 
 class _Trees:
-    """The trees of a batch of rows, and all that changes while they grow."""
+    """The trees of a batch of rows, and their state while they grow."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class _Trees:
         self.lower = first.lower.copy()
         self.incumbents = Incumbents(first.upper.copy(), [layer.copy() for layer in first.hidden])
         self.multiplier_size = np.zeros(count)
-        self.closed = np.full(count, np.inf)  # least bound over the closed leaves of each row
+        self.closed = np.full(count, np.inf)  # smallest bound over the closed leaves of each row
         self.count = np.zeros(count, dtype=np.int64)
         self.abandoned = np.zeros(count, dtype=bool)
         self.pending: list[Nodes] = []
@@ -268,7 +268,7 @@ class _Trees:
         self._close_or_split(ascent)
 
     def grow(self, deadline: float) -> None:
-        """Branch and bound until all trees are closed, given up or late."""
+        """Branch and bound until every tree is closed or has reached a limit."""
         roundoff = self.problem.abstraction.roundoff
         sizes = roundoff.sizes(self.problem.U) if self.pending else []
         while self.pending and time.monotonic() < deadline:
@@ -294,7 +294,7 @@ class _Trees:
         self.lower[finished] = np.maximum(self.lower[finished], self.closed[finished])
 
     def bounds(self) -> TreeBounds:
-        """Return what the trees have proved."""
+        """Return the bounds that the trees have proved."""
         return TreeBounds(
             self.lower,
             self.incumbents.upper,
@@ -305,7 +305,7 @@ class _Trees:
         )
 
     def _leave_stuck_rows(self) -> None:
-        """Collect what is left of rows that are closed but for leaves that no split improves."""
+        """Collect the rows whose trees are closed except for leaves that no split improves."""
         open_rows = ~self.abandoned & self._undecided(slice(None))
         left: dict[int, list[tuple[Splits, ...]]] = {}
         for nodes in self.stuck:
@@ -344,8 +344,8 @@ class _Trees:
     def _ascend(self, nodes: Nodes, steps: int, first: BackwardPass | None = None) -> _Ascent:
         """Improve slopes and multipliers of each node by projected supergradient steps.
 
-        Every backward pass is followed by an attack. ``first`` is the pass of the nodes as they are,
-        without splits, if it was made before.
+        Every backward pass is followed by an attack. ``first`` is the pass of the nodes without
+        splits, if it was made before.
         """
         abstraction, objective = self.problem.abstraction, self.problem.objective
         batch = self._prepared(nodes, splits=first is None)
@@ -381,7 +381,7 @@ class _Trees:
         return _Ascent(value, pick, best)
 
     def _prepared(self, nodes: Nodes, *, splits: bool) -> _Batch:
-        """Nodes at the start of an ascent; without splits all upper sides are those of the root."""
+        """Prepare nodes for an ascent. Without splits, all upper sides are those of the root."""
         here = self.problem.activations.spread(nodes.row)
         uppers = [
             chords(ranges, split if splits else None)
@@ -404,11 +404,11 @@ def _replaced(nodes: Nodes, where: Index, other: Nodes, which: Mask) -> Nodes:
 def _stepped(
     batch: _Batch, bound: BackwardPass, layers: Sequence[RelaxedLayer], step: int
 ) -> _Batch:
-    """One projected supergradient step on slopes and split multipliers.
+    """Make one projected supergradient step on slopes and split multipliers.
 
-    The bound is concave in both; its supergradient is ``max(a, 0) L`` for a slope and ``-U`` for a
-    split multiplier, at the minimiser of the relaxation. Multipliers are measured in units of the
-    largest coefficient of their layer; the steepest direction moves by 1/(step+1).
+    The bound is concave in both. At the minimiser of the relaxation, its supergradient is ``max(a,
+    0) L`` for a slope and ``-U`` for a split multiplier. Multipliers are measured in units of the
+    largest coefficient of their layer. The steepest direction moves by 1/(step+1).
     """
     nodes, all_ranges = batch.nodes, batch.activations.preactivations
     slopes_up = [
@@ -442,13 +442,13 @@ def _stepped(
 
 
 def _largest(parts: Sequence[Array]) -> Array:
-    """The largest absolute value of each row, as a column."""
+    """Return the largest absolute value of each row, as a column."""
     largest: Array = np.abs(np.concatenate(parts, axis=1)).max(axis=1, keepdims=True)
     return largest
 
 
 def _widest_gap(batch: _Batch, bound: BackwardPass, layers: Sequence[RelaxedLayer]) -> Index:
-    """Pick the unsplit open neuron that loses most between its chord and the ReLU, or -1."""
+    """Pick the unsplit unstable neuron with the largest loss between its chord and the ReLU, or -1."""
     scores = []
     for ranges, side, layer, split in zip(
         batch.activations.preactivations, bound.sides, layers, batch.nodes.splits, strict=True
@@ -461,7 +461,7 @@ def _widest_gap(batch: _Batch, bound: BackwardPass, layers: Sequence[RelaxedLaye
 
 
 def _split(nodes: Nodes, pick: Index) -> Nodes:
-    """Two children per node: the picked neuron's upper side becomes 0 or U."""
+    """Return two children per node: the picked neuron's upper side becomes 0 or U."""
     count, start = len(nodes), 0
     splits = [np.concatenate([layer, layer]) for layer in nodes.splits]
     for layer in splits:

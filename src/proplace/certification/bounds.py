@@ -1,10 +1,10 @@
-r"""Batched bounds on the worst margin over Delta, for a fixed input.
+r"""Batched bounds on the worst-case margin over Delta, for a fixed input.
 
 The worst shift for a fixed input
 ---------------------------------
-Let :math:`u` be what the first layer sees and :math:`h_1, \dots, h_H` the hidden activations of a
-shifted network; the hidden layers behind the first are called *inner* layers. The parameters of each
-neuron move independently of those of the others, so over all of Delta
+Let :math:`u` be the input of the first layer and :math:`h_1, \dots, h_H` the hidden activations of
+a shifted network. The hidden layers after the first are called *inner* layers. The parameters of
+each neuron move independently of those of the others, so over all of Delta
 
 .. math::
     h_1 &\in [\max(0, z - r),\ \max(0, z + r)], \quad
@@ -15,23 +15,23 @@ neuron move independently of those of the others, so over all of Delta
         \quad (i \ge 2),
 
 both *exactly*: the first for inputs of any sign, the second because :math:`h_{i-1} \ge 0`. For an
-objective :math:`c` over the logits the output rows move independently too, hence the least value of
+objective :math:`c` over the logits the output rows move independently too, so the minimum of
 :math:`c \cdot \text{logits}` is the minimum of :math:`a \cdot h_H + \text{const}` with
 
 .. math::
     a = c W - |c|_1 \delta^w, \qquad \text{const} = c\, b - |c|_1 \delta^b .
 
-What is convex and what is not
-------------------------------
-The *lower side* of a neuron, ``h >= 0`` and ``h >= L``, is linear. Its *upper side*,
-``h <= max(0, U)``, is a disjunction: ``h <= 0`` or ``h <= U``. Where the sign of U is open, it is
-relaxed to the chord of the ReLU over the range of U. A *split* by the sign of U makes it linear:
-``h <= 0`` where ``U <= 0`` (-1), ``h <= U`` where ``U >= 0`` (+1).
+Convexity
+---------
+The *lower side* of a neuron, ``h >= 0`` and ``h >= L``, is linear. Its *upper side*, ``h <= max(0,
+U)``, is a disjunction: ``h <= 0`` or ``h <= U``. If U can have either sign, the side is relaxed to
+the chord of the ReLU over the range of U. A *split* by the sign of U makes it linear: ``h <= 0``
+for ``U <= 0`` (-1), ``h <= U`` for ``U >= 0`` (+1).
 
 A bound from multipliers
 ------------------------
-For any slopes :math:`\alpha \in [0, 1]` on open lower sides, replacing, from the last hidden layer
-to the second,
+For any slopes :math:`\alpha \in [0, 1]` on unstable lower sides, replacing, from the last hidden
+layer to the second,
 
 .. math::
     a_k h_k \ge a_k \alpha_k L_k \ (a_k \ge 0), \qquad
@@ -39,7 +39,7 @@ to the second,
 
 leaves a linear function of :math:`h_1`, whose minimum over the exact box is a valid lower bound: a
 *backward pass*. It stays valid when :math:`-\gamma_k U_k` is added for a split neuron, with
-:math:`\gamma_k` of the sign of the split, since that is not positive where the split holds.
+:math:`\gamma_k` of the sign of the split, because this term is not positive within the split.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ EQUAL_BOUNDS = 1e-9
 """Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 _TINY = float(np.finfo(np.float64).tiny)
-# Numbers in one array of the passes that tighten: it stays in the cache, and the deadline is never far.
+# Numbers in one array of the tightening passes: it fits the cache, with short waits for a deadline.
 _FLOATS_PER_PASS = 1 << 17
 
 
 class InnerLayer:
-    """A hidden layer behind the first: the two extreme affine maps of its shifts, L and U.
+    """A hidden layer after the first: the two extreme affine maps of its shifts, L and U.
 
-    They are kept one above the other, so that one product gives both.
+    Both are stacked, so that one product gives both.
     """
 
     def __init__(self, box: LayerBox) -> None:
@@ -88,17 +88,17 @@ class InnerLayer:
         self.b_low, self.b_high = self.b[: self.width], self.b[self.width :]
 
     def both(self, h: Array) -> tuple[Array, Array]:
-        """L(h) and U(h): the least and the greatest pre-activation that a shift can give."""
+        """Return L(h) and U(h): the smallest and the largest pre-activation over all shifts."""
         z = h @ self.W.T + self.b
         return z[..., : self.width], z[..., self.width :]
 
     def high(self, h: Array) -> Array:
-        """U(h): the greatest pre-activation that a shift can give."""
+        """Return U(h): the largest pre-activation over all shifts."""
         result: Array = h @ self.W_high.T + self.b_high
         return result
 
     def range(self, low: Array, high: Array) -> PreactivationRange:
-        """Ranges of L and U over a box of the layer before: exact for the second layer."""
+        """Bound L and U over a box of the layer before, exactly for the second layer."""
         middle = ((low + high) / 2.0) @ self.W.T + self.b
         radius = ((high - low) / 2.0) @ self.size.T
         least, most, n = middle - radius, middle + radius, self.width
@@ -107,7 +107,7 @@ class InnerLayer:
 
 @dataclass(frozen=True)
 class PreactivationRange:
-    """Ranges of L and U of one inner layer over all activations that the layers before can have."""
+    """Ranges of L and U of one inner layer over all possible activations of the layers before."""
 
     L_min: Array
     L_max: Array
@@ -121,14 +121,14 @@ class PreactivationRange:
 
     @cached_property
     def open_lower(self) -> Mask:
-        """True for neurons whose L may have either sign; the slope of their lower side is free."""
+        """True for neurons whose L may have either sign. Their lower side's slope is free."""
         return (self.L_min < 0.0) & (self.L_max > 0.0)
 
     @cached_property
     def slopes(self) -> Array:
-        """Slopes of the lower sides to start from.
+        """Initial slopes of the lower sides.
 
-        Exact where the sign of L is known, else the one that leaves the smaller area to the ReLU.
+        They are exact if the sign of L is fixed. Otherwise they leave the smaller area to the ReLU.
         """
         return _shared((self.L_min + self.L_max >= 0.0).astype(np.float64))
 
@@ -136,7 +136,7 @@ class PreactivationRange:
     def chord(self) -> tuple[Array, Array]:
         """Slope and offset of the upper side ``slope * U + offset`` without splits.
 
-        Where the sign of U is known, this is the ReLU itself.
+        If the sign of U is fixed, this is the ReLU itself.
         """
         low, high = np.minimum(self.U_min, 0.0), np.maximum(self.U_max, 0.0)
         slope = high / np.maximum(high - low, _TINY)
@@ -149,7 +149,7 @@ class PreactivationRange:
         )
 
     def put(self, rows: Index, other: PreactivationRange) -> PreactivationRange:
-        """Return these ranges with others in the place of the given rows."""
+        """Return these ranges, replaced by others at the given rows."""
         parts = []
         for name in ("L_min", "L_max", "U_min", "U_max"):
             part = getattr(self, name).copy()
@@ -162,8 +162,8 @@ class PreactivationRange:
 class ActivationBounds:
     """Bounds on the activations of a batch of rows, over all of Delta.
 
-    ``low`` and ``high`` are the exact box of h_1, ``preactivations`` the ranges of the inner layers
-    behind it.
+    ``low`` and ``high`` are the exact box of h_1, ``preactivations`` the ranges of the inner
+    layers.
     """
 
     low: Array
@@ -179,7 +179,7 @@ class ActivationBounds:
         )
 
     def put(self, rows: Index, other: ActivationBounds) -> ActivationBounds:
-        """Return these bounds with the inner ranges of others in the place of the given rows."""
+        """Return these bounds with the inner ranges replaced by others at the given rows."""
         if len(rows) == len(self):
             return other
         pairs = zip(self.preactivations, other.preactivations, strict=True)
@@ -188,7 +188,7 @@ class ActivationBounds:
         )
 
     def spread(self, rows: Index) -> ActivationBounds:
-        """Return the bounds of the given rows; those of a single row are left to broadcasting."""
+        """Return the bounds of the given rows. Those of a single row rely on broadcasting."""
         return self if len(self) == 1 else self.take(rows)
 
     def __len__(self) -> int:
@@ -199,8 +199,9 @@ class ActivationBounds:
 class BackwardPass:
     """Result of one backward pass for a batch.
 
-    ``value`` is the lower bound; ``sides`` the coefficient of each inner activation (its sign says
-    which side of the ReLU was used); ``corner`` the minimising corner of the box of h_1.
+    ``value`` is the lower bound. ``sides`` holds the coefficient of each inner activation, whose
+    sign gives the side of the ReLU that was used. ``corner`` is the minimising corner of the box of
+    h_1.
     """
 
     value: Array
@@ -208,7 +209,7 @@ class BackwardPass:
     corner: Array
 
     def take(self, rows: Index) -> BackwardPass:
-        """Return what the pass gives for the given rows."""
+        """Return the results of the given rows."""
         sides = (side if len(side) == 1 else side[rows] for side in self.sides)
         return BackwardPass(self.value[rows], tuple(sides), self.corner[rows])
 
@@ -229,14 +230,14 @@ class RelaxedLayer(NamedTuple):
 
 
 class Abstraction:
-    """A network whose parameters are intervals, prepared once for (network, shifts)."""
+    """A network whose parameters are intervals, prepared once for (network, shift set)."""
 
     def __init__(self, net: Network, shifts: Shifts) -> None:
         self.net = net
         self.shifts = shifts
         self.inner = tuple(InnerLayer(box) for box in shifts.layers[1:-1])
         weights, biases = shifts.layers[-1].size
-        # What 1 is to logits of ordinary size: tolerances must not hide the sign of tiny ones.
+        # Scale of typical logits: tolerances must not hide the sign of tiny ones.
         self.unit = min(1.0, float(max(weights.max(), biases.max())))
 
     @cached_property
@@ -249,13 +250,13 @@ class Abstraction:
         return Objective(*self.shifts.layers[-1].least(c))
 
     def linear_minimum(self, U: Array, c: Array) -> Array:
-        """Return the exact least value of ``c . logits`` for a network without hidden layers."""
+        """Return the exact minimum of ``c . logits`` for a network without hidden layers."""
         low, high = self.shifts.layers[0].preactivations(U)
         value: Array = low @ np.maximum(c, 0.0) + high @ np.minimum(c, 0.0)
         return value
 
     def interval_bounds(self, U: Array) -> ActivationBounds:
-        """Bounds of all activations for rows ``U`` (as seen by the first layer), by intervals."""
+        """Bound all activations for rows ``U`` (inputs of the first layer), by intervals."""
         low, high = (np.maximum(z, 0.0) for z in self.shifts.layers[0].preactivations(U))
         first_low, first_high = low, high
         preactivations = []
@@ -268,8 +269,8 @@ class Abstraction:
     def tighten(self, activations: ActivationBounds, deadline: float = np.inf) -> ActivationBounds:
         """Intersect the bounds of third and later layers with those of backward passes.
 
-        The second layer's bounds are exact over the box of h_1 already. After the deadline, a time by
-        the clock of ``time.monotonic``, bounds stay as they are.
+        The second layer's bounds are already exact over the box of h_1. After the deadline, a time
+        by ``time.monotonic``, bounds stay unchanged.
         """
         for index in range(1, len(activations.preactivations)):
             front = ActivationBounds(
@@ -291,9 +292,9 @@ class Abstraction:
         ranges: PreactivationRange,
         deadline: float,
     ) -> PreactivationRange:
-        """Tighten the ranges of L and U of those neurons for which a sign is open in some row.
+        """Tighten the ranges of L and U of neurons that are unstable in some row.
 
-        A range without 0 counts only by its sign.
+        Only the sign of a range without 0 matters.
         """
         alpha = start_slopes(front)
         ends = [ranges.L_min.copy(), -ranges.L_max, ranges.U_min.copy(), -ranges.U_max]
@@ -322,7 +323,7 @@ class Abstraction:
         uppers: Sequence[tuple[Array, Array]] | None = None,
         gamma: Sequence[Array] | None = None,
     ) -> BackwardPass:
-        """Lower bound of ``a . h + const`` by linear relaxation, h the last layer of ``activations``.
+        """Bound ``a . h + const`` from below by relaxation, h the last layer of ``activations``.
 
         Parameters
         ----------
@@ -334,12 +335,12 @@ class Abstraction:
         alpha
             Slopes of the lower sides.
         uppers
-            Slopes and offsets of the upper sides; without, those of the chords.
+            Slopes and offsets of the upper sides. Default: those of the chords.
         gamma
-            Multipliers of the splits; without, none.
+            Multipliers of the splits. Default: none.
         """
         several = a.ndim == 2
-        A = a[None]  # one row stands for all until the layers tell them apart
+        A = a[None]  # one row stands for all until the layers differ between rows
         total: Array | float = const
         sides: list[Array] = []
         for index in reversed(range(len(activations.preactivations))):
@@ -363,9 +364,9 @@ class Abstraction:
         return BackwardPass(total + (A * corner).sum(axis=-1), tuple(reversed(sides)), corner)
 
     def attack(self, a: Array, const: float, bound: BackwardPass) -> tuple[Array, list[Array]]:
-        """Value and activations of the concrete shift that a backward pass suggests.
+        """Return value and activations of the concrete shift that a backward pass suggests.
 
-        It takes the minimising corner of h_1, then each neuron's side that the pass has used.
+        It takes the minimising corner of h_1, then each neuron's side in the pass.
         """
         hidden = [bound.corner]
         for inner, side in zip(self.inner, bound.sides, strict=True):
@@ -377,9 +378,9 @@ class Abstraction:
     def steepest(
         self, activations: ActivationBounds, a: Array, hidden: list[Array]
     ) -> tuple[list[Array], Array]:
-        """Sides of the inner neurons, and the corner, that the gradient at concrete shifts points to.
+        """Return the sides of the inner neurons and the corner in the direction of the gradient.
 
-        A side is the coefficient of the activation: not negative for the lower side.
+        A side is the coefficient of the activation, not negative for the lower side.
         """
         A = a[None]
         sides: list[Array] = []
@@ -399,7 +400,7 @@ class Abstraction:
         hidden: list[Array],
         steps: int,
     ) -> tuple[Array, list[Array]]:
-        """Improve concrete shifts by moving each neuron to the side that its gradient points to."""
+        """Improve concrete shifts by moving each neuron to the side in its gradient's direction."""
         for _ in range(steps):
             sides, corner = self.steepest(activations, a, hidden)
             new, moved = self.attack(a, const, BackwardPass(value, tuple(sides), corner))
@@ -416,7 +417,7 @@ class Abstraction:
     def relaxed_forward(
         self, bound: BackwardPass, alpha: Sequence[Array], uppers: Sequence[tuple[Array, Array]]
     ) -> list[RelaxedLayer]:
-        """The inner layers at the minimiser of the linear relaxation."""
+        """Return the inner layers at the minimiser of the linear relaxation."""
         h = bound.corner
         layers = []
         for index, (inner, side) in enumerate(zip(self.inner, bound.sides, strict=True)):
@@ -430,9 +431,9 @@ class Abstraction:
 
 @dataclass(frozen=True, eq=False)
 class WorstCaseProblem:
-    """For each row of a batch: the least value of an objective over all of Delta.
+    """For each row of a batch: the minimum of an objective over all of Delta.
 
-    ``U`` holds the rows as the first layer sees them, ``activations`` the bounds that hold for them.
+    ``U`` holds the inputs of the first layer, ``activations`` the bounds that hold for them.
     """
 
     abstraction: Abstraction
@@ -449,12 +450,12 @@ class WorstCaseProblem:
 
 
 def start_slopes(activations: ActivationBounds) -> list[Array]:
-    """Slopes of the lower sides of all inner layers to start from."""
+    """Return the initial slopes of the lower sides of all inner layers."""
     return [ranges.slopes for ranges in activations.preactivations]
 
 
 def chords(ranges: PreactivationRange, splits: Splits | None) -> tuple[Array, Array]:
-    """Slope and offset of the upper side ``slope * U + offset``, given the splits made so far."""
+    """Return slope and offset of the upper side ``slope * U + offset``, given the splits."""
     slope, offset = ranges.chord
     if splits is None:
         return slope, offset
@@ -463,7 +464,7 @@ def chords(ranges: PreactivationRange, splits: Splits | None) -> tuple[Array, Ar
 
 
 def _shared(values: Array) -> Array:
-    """Make an array read-only, since it is computed once and used by many."""
+    """Make an array read-only, because it is computed once and shared."""
     values.setflags(write=False)
     return values
 

@@ -1,10 +1,10 @@
-"""Certificates: files with the proof of a verdict, which anyone can check.
+"""Certificates: files with the proof of a verdict that anyone can check.
 
 A :class:`Certificate` is about one input, a :class:`CertificateBundle` holds several certificates
 about one input, and a :class:`FixedPrediction` proves that no network of Delta gives a class
 anywhere in some spaces. Each is one line of canonical JSON with a digest. ``docs/certificates.md``
 describes the formats. The rules of acceptance are those of :mod:`proplace.certification.checker`,
-which needs nothing but the standard library.
+which needs only the standard library.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def canonical(facts: Mapping[str, Any]) -> str:
-    """Canonical JSON: sorted keys, no spaces, shortest decimals."""
+    """Return canonical JSON: sorted keys, no spaces, shortest decimals."""
     return json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -47,9 +47,9 @@ class Document(ABC):
     """A claim with its proof, as one line of canonical JSON."""
 
     _called: ClassVar[str]
-    """What it is called where a file is something else."""
+    """The kind of document, for the error about a file of another kind."""
 
-    if TYPE_CHECKING:  # a field of those that are nothing but text, else a property
+    if TYPE_CHECKING:  # a field in the classes that hold only text, otherwise a property
 
         @property
         def text(self) -> str:
@@ -58,7 +58,7 @@ class Document(ABC):
     @classmethod
     @abstractmethod
     def _read(cls, facts: dict[str, Any]) -> Self:
-        """Make it of what a file holds; raises ``checker.Rejected`` where that is something else."""
+        """Build the document from the fields of a file, or raise ``checker.Rejected``."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -76,13 +76,13 @@ class Document(ABC):
         return self.text
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the document; the file appears whole or not at all."""
+        """Write the document. The file appears complete or not at all."""
         with atomic_write(Path(path)) as file:
             file.write(self.text.encode() + b"\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file. What it claims is checked by ``check``, not here."""
+        """Read a file. Its claim is checked by ``check``, not here."""
         path = Path(path)
         try:
             with path.open("rb") as file:
@@ -131,7 +131,7 @@ class Certificate(Document):
     def _read(cls, facts: dict[str, Any]) -> Certificate:
         if facts.get("format") == checker.FORMAT_BUNDLE:
             raise checker.Rejected(
-                "it is a bundle of several; read it with pp.certification.CertificateBundle.load"
+                "it is a bundle. Read it with pp.certification.CertificateBundle.load"
             )
         if facts.get("verdict") not in ("robust", "not robust"):
             raise checker.Rejected("no known verdict")
@@ -149,19 +149,19 @@ class Certificate(Document):
         Parameters
         ----------
         net
-            The network that the certificate speaks of; or a guarantee, all members of which must be
+            The network of the certificate, or a guarantee. All members of a guarantee must be
             covered, with the tolerance.
         shifts
-            The box of networks that must be covered. It is needed where the certificate names a box by
-            its digest: then the intervals are not in it.
+            The shift set that must be covered. It is required if the certificate names a shift set
+            by its digest, because the intervals are then not in the certificate.
         box
-            The ends of a box of inputs, as the network takes them, that must be covered.
+            The ends of an input box, encoded, that must be covered.
 
         Returns
         -------
         Verdict
-            Its ``statement`` is what was proved: target, delta or box, input and margin, and the ends
-            of the box of inputs where it speaks of one.
+            Its ``statement`` is the proved claim: target, delta or shift set, input and margin, and
+            the input box if there is one.
         """
         if isinstance(net, Guarantee):
             found = [self.check(one.network, one.shifts, box=box) for one in net.members]
@@ -174,8 +174,8 @@ class Certificate(Document):
         named = named and kind in (checker.FORMAT_BOX, checker.FORMAT_INPUTS)
         if named and shifts is None:
             raise CertificateError(
-                "the certificate speaks of a box of networks, which it names by its digest alone; give "
-                "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file",
+                "the certificate names its shift set by a digest only. Pass the "
+                "set: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file",
                 name="shifts",
             )
         intervals = parameters_of_shifts(shifts) if named and shifts is not None else None
@@ -190,7 +190,7 @@ class Certificate(Document):
 
 
 def parameters(net: Network) -> checker.Parameters:
-    """Return the network as the checker takes it."""
+    """Convert the network for the checker."""
     return checker.Parameters(
         [(layer.W.tolist(), None if layer.b is None else layer.b.tolist()) for layer in net.layers],
         **{name: part.tolist() for name, part in net.input_transform.parts.items()},
@@ -198,10 +198,10 @@ def parameters(net: Network) -> checker.Parameters:
 
 
 def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
-    """Test if the networks of a statement about ``net`` include all networks of a box."""
+    """Test if the networks of a statement about ``net`` include all networks of a shift set."""
     if proved.shifts is not None:
         return proved.shifts == shifts.digest
-    # Radii of a certificate are about the parameters of the file, with batch norm folded in or not.
+    # Radii of a certificate apply to the parameters of the file, with batch norm folded in or not.
     pairs = [(layer.W, layer.b) for layer in net.layers]
     plain = Network(pairs, **net.input_transform.parts, precision=net.precision, folds=None)
     ball = Shifts.of(plain, [(weight, bias) for weight, bias in proved.delta])
@@ -213,7 +213,7 @@ def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
 
 
 def demanded(box: InputBox | None) -> checker.Demand:
-    """Return the demand for a box of inputs, if there is one."""
+    """Return the demand for an input box, if there is one."""
     if box is None:
         return checker.Demand()
     low, high = (np.asarray(end, dtype=np.float64).ravel().tolist() for end in box)
@@ -221,13 +221,13 @@ def demanded(box: InputBox | None) -> checker.Demand:
 
 
 def parameters_of_shifts(shifts: Shifts) -> checker.Shifts:
-    """Return the box as the checker takes it: by its ends, as they are in its file."""
+    """Convert the shift set for the checker: by its ends, as in its file."""
     return checker.Shifts(parameters(shifts.low), parameters(shifts.high))
 
 
 @functools.lru_cache(maxsize=16)
 def digest(net: Network) -> str:
-    """Return the digest by which certificates name the network."""
+    """Return the digest that identifies the network in certificates."""
     return checker.digest(parameters(net))
 
 
@@ -241,9 +241,9 @@ def claim(
     *,
     box: InputBox | None = None,
 ) -> dict[str, Any]:
-    """Fields that every certificate has; a box that is not given by radii is named by its digest.
+    """Return the fields of every certificate. A shift set without radii is named by its digest.
 
-    ``box`` holds the ends of the box of inputs that it speaks of.
+    ``box`` holds the ends of the input box, if the claim covers one.
     """
     facts: dict[str, Any] = {
         "format": checker.FORMAT,
@@ -264,7 +264,7 @@ def claim(
 
 
 def shifted_fields(net: Network) -> list[dict[str, Any]]:
-    """Field ``shifted`` of a certificate that a row is not robust."""
+    """Return the field ``shifted`` of a certificate that a row is not robust."""
     return [
         {"W": layer.W.tolist(), "b": None if layer.b is None else layer.b.tolist()}
         for layer in net.layers
@@ -272,16 +272,16 @@ def shifted_fields(net: Network) -> list[dict[str, Any]]:
 
 
 def short(value: float) -> float:
-    """Return a whole number as an int: 1 takes less room than 1.0."""
+    """Return a whole number as an int, because 1 is shorter than 1.0."""
     value = float(value)
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
 def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
-    """Leaves of one row as a tree in preorder: a split, then its side U <= 0, then U >= 0.
+    """Return the leaves of one row as a tree in preorder: a split, then its sides U <= 0 and U >= 0.
 
-    A set of leaves that covers all signs has a neuron that all leaves split (the activations of the tree
-    they came from, or any other such neuron: both of its sides are covered too).
+    A set of leaves that covers all signs has a neuron that all leaves split (the root of their
+    tree, or any other such neuron, both of whose sides are covered too).
     """
     fields = _leaves(nodes, lower)
     if len(nodes) == 1:
@@ -306,7 +306,7 @@ def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
 
 
 def _leaves(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
-    """Return, of each leaf, what differs from the multipliers that all leaves share."""
+    """Return the difference of each leaf from the multipliers that all leaves share."""
     fields: list[Any] = [{} for _ in range(len(nodes))]
     for name, values, usual in (
         ("lower", nodes.alpha, lower),
@@ -321,7 +321,7 @@ def _leaves(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
 
 @dataclass(frozen=True)
 class FixedPrediction(Document):
-    """A proof that no network of a set gives a class to any input of some spaces.
+    """A proof that no network of a shift set gives a class to any input of some spaces.
 
     Examples
     --------
@@ -346,7 +346,7 @@ class FixedPrediction(Document):
     def of(
         cls, net: Network, shifts: Shifts, target: int, trees: Sequence[Node]
     ) -> FixedPrediction:
-        """Write down the trees of cuts, the leaves of which are proved."""
+        """Write the trees of cuts, whose leaves are proved."""
         named = {"shifts": shifts.digest}
         radii = {} if shifts.radii is None else {"delta": [list(pair) for pair in shifts.radii]}
         facts = (radii or named) | {
@@ -360,7 +360,7 @@ class FixedPrediction(Document):
 
     @property
     def verdict(self) -> Literal["fixed"]:
-        """The claim: every network gives every possible input another class."""
+        """The claim: every network gives every input of the spaces another class."""
         return "fixed"
 
     @classmethod
@@ -381,18 +381,18 @@ class FixedPrediction(Document):
         Parameters
         ----------
         net
-            The network that the certificate speaks of; or a guarantee, a member of which must be
-            covered: one that refuses is enough.
+            The network of the certificate, or a guarantee. One member that refuses is enough, so
+            only one must be covered.
         shifts
-            The box of networks that must be covered. It is needed where the certificate names a box by
-            its digest: then the intervals are not in it.
+            The shift set that must be covered. It is required if the certificate names a shift set
+            by its digest, because the intervals are then not in the certificate.
         spaces
-            The spaces of inputs that it must be about.
+            The spaces of inputs that must be covered.
 
         Returns
         -------
         Verdict
-            Its ``statement`` is what was proved: target, delta or box, and the spaces.
+            Its ``statement`` is the proved claim: target, delta or shift set, and the spaces.
         """
         if isinstance(net, Guarantee):
             found = [self.check(one.network, one.shifts, spaces=spaces) for one in net.members]
@@ -400,8 +400,8 @@ class FixedPrediction(Document):
         named = "shifts" in self.facts
         if named and shifts is None:
             raise CertificateError(
-                "the certificate speaks of a box of networks, which it names by its digest alone; give "
-                "the box: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file",
+                "the certificate names its shift set by a digest only. Pass the "
+                "set: certificate.check(net, shifts), with shifts = Shifts.load(...) from its file",
                 name="shifts",
             )
         box = parameters_of_shifts(shifts) if named and shifts is not None else None
@@ -423,7 +423,7 @@ class FixedPrediction(Document):
 
 
 def written(space: Space) -> dict[str, Any]:
-    """The fields of a space."""
+    """Return the fields of a space."""
     return {
         "low": space.low.tolist(),
         "high": space.high.tolist(),
@@ -435,7 +435,7 @@ def written(space: Space) -> dict[str, Any]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """A cut, or a leaf with the class that wins and its certificate."""
+    """Return a cut, or a leaf with the winning class and its certificate."""
     if node.at is not None:
         where, place = node.at
         if where >= 0:
@@ -448,7 +448,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CertificateBundle(Document):
-    """Certificates that promise one class to one input, each for its own network and box.
+    """Certificates of one class for one input, each for its own network and shift set.
 
     Make one with :meth:`of`.
 
@@ -471,24 +471,24 @@ class CertificateBundle(Document):
     """
 
     certificates: tuple[Certificate, ...]
-    """The certificates, in the order of their sets."""
+    """The certificates, in the order of their shift sets."""
 
     _called = "a bundle of certificates"
 
     @classmethod
     def of(cls, certificates: Iterable[Certificate]) -> CertificateBundle:
-        """Put certificates together."""
+        """Combine certificates to a bundle."""
         found = tuple(certificates)
         if not found or not all(isinstance(one, Certificate) for one in found):
             raise CertificateError(
-                "a bundle is made of one or more certificates; some are missing",
+                "a bundle needs one or more certificates, but some are missing",
                 name="certificates",
             )
         return cls(found)
 
     @property
     def verdict(self) -> Literal["robust", "not robust"]:
-        """The claim about all sets together."""
+        """The claim of all certificates together."""
         good = all(one.verdict == "robust" for one in self.certificates)
         return "robust" if good else "not robust"
 
@@ -512,17 +512,16 @@ class CertificateBundle(Document):
 
         Parameters
         ----------
-        guarantee
-            The networks that must give the input its class, with the tolerance; or pairs of a network
-            and its shift set.
+        The networks that must give the input its class, with the tolerance. Or pairs of a network
+        and its shift set.
         box
-            The ends of a box of inputs, as the networks take them, that must be covered.
+            The ends of an input box, encoded, that must be covered.
 
         Returns
         -------
         Verdict
-            Accepted if all certificates hold, speak of one input and one class, and cover the whole
-            guarantee. ``parts`` are the verdicts about the single certificates.
+            Accepted if all certificates hold, agree on input and class, and cover the whole
+            guarantee. ``parts`` are the verdicts on the single certificates.
         """
         if isinstance(guarantee, Guarantee):
             found = self.check([(one.network, one.shifts) for one in guarantee.members], box=box)
@@ -530,7 +529,7 @@ class CertificateBundle(Document):
         pairs = list(guarantee)
         if not pairs:
             raise CertificateError(
-                "give the networks, each with its box, that must be covered", name="networks"
+                "pass the networks that must be covered, each with its shift set", name="networks"
             )
         named = {certificate.facts.get("shifts") for certificate in self.certificates}
         boxes = {shifts.digest: shifts for _, shifts in pairs if shifts.digest in named}
@@ -558,7 +557,7 @@ def _with_tolerance(
     verdict: Verdict,
     box: InputBox | None,
 ) -> Verdict:
-    """Check a proof again, for the box of the tolerance around its input, unless a box was given."""
+    """Repeat a check with the box of the tolerance around the input, unless a box was given."""
     proved = next((one.statement for one in (*verdict.parts, verdict) if one.statement), None)
     if not verdict.accepted or box is not None or proved is None:
         return verdict
@@ -567,14 +566,14 @@ def _with_tolerance(
 
 
 Proof: TypeAlias = "Certificate | CertificateBundle | FixedPrediction"
-"""A certificate; if a guarantee has several members, one for each in a bundle.
+"""A certificate, or a bundle of them if a guarantee has several members.
 
-That of a fixed prediction says that there can be no answer.
+A fixed prediction proves that no counterfactual exists.
 """
 
 
 def read_proof(content: bytes) -> Proof:
-    """Make a proof of the content of its file, of whichever kind; see ``check`` for what it is worth."""
+    """Read a proof of any kind from the content of its file, without checking it."""
     facts = checker.parse(content)
     if facts.get("format") == checker.FORMAT_BUNDLE:
         return CertificateBundle._read(facts)

@@ -1,62 +1,66 @@
 r"""Check certificates in exact arithmetic: ``python checker.py proof.json net.npz``.
 
-It prints what was proved; ``--target``, ``--delta``, ``--input``, ``--margin`` reject what proves less,
-and so do ``--low`` and ``--high``, the ends of a box of inputs.
-A certificate about a box of networks needs the box: ``--shifts box.npz``. A bundle of certificates
-needs every network and every box that they speak of: ``bundle.json a.npz b.npz --shifts c.npz``.
+It prints the proved statement. ``--target``, ``--delta``, ``--input`` and ``--margin`` reject a
+weaker statement, and so do ``--low`` and ``--high``, the ends of an input box. A certificate about
+a shift set needs its file: ``--shifts set.npz``. A bundle of certificates needs all of its networks
+and shift sets: ``bundle.json a.npz b.npz --shifts c.npz``.
 
-*The claim.* Let u = scale * x + shift be what the first layer sees (or, where the network has a
-fixed matrix in front, matrix (scale * x + shift) + offset). Every weight and every bias has an
-interval: what lies within the certificate's ``delta`` of the given network (format 1), or the ends in
-the shifts file that the certificate names by its digest (format 2; the network then gives shape and
-input map, and may lie outside). Every network with its parameters in these intervals has at least the
-``margin`` >= 0 at x ("robust"), or the network in the certificate is one of them and has less ("not
-robust"). Margin: the logit (target 1) or minus the logit (target 0); of several logits, the target's
-minus the largest other. Format 3 claims the same of every point of the box of inputs from ``low`` to
-``high``, in which x lies, and of networks of either kind; "not robust" then has one ``point`` of it.
+*The claim.* Let u = scale * x + shift be the input of the first layer (or, if the network has a
+fixed matrix before it, matrix (scale * x + shift) + offset). Every weight and every bias has an
+interval: all values within the certificate's ``delta`` of the given network (format 1), or the ends
+in the shifts file that the certificate names by its digest (format 2, in which the network gives
+shape and input transform and may lie outside). Every network with its parameters in these intervals
+has at least the ``margin`` >= 0 at x ("robust"), or the network in the certificate is one of them
+and has less ("not robust"). Margin: the logit (target 1) or minus the logit (target 0). With
+several logits: the target's minus the largest other. Format 3 makes the same claim for every point
+of the input box from ``low`` to ``high``, which contains x, and for networks of either kind. Its
+"not robust" names one ``point`` of the box.
 
-*Robust.* Let W, b be the lower ends of a layer's intervals and W', b' the upper ends. Parameters move
-one by one, so over all of these networks the first activations form the box between max(0, .) of
+*Robust.* Let W, b be the lower ends of a layer's intervals and W', b' the upper ends. Parameters
+move independently, so over all of these networks the first activations form the box between max(0,
+.) of
 
     sum_j min(W_j u_j, W'_j u_j) + b    and    sum_j max(W_j u_j, W'_j u_j) + b' .
 
-A later hidden layer sees h >= 0, so each neuron v has
+A later hidden layer has inputs h >= 0, so each neuron v has
 
     max(0, L) <= v <= max(0, U),    L = W h + b,    U = W' h + b',
 
-and the least output is a . v + const, a = W_target - W'_rival (one logit: W, or -W' for target 0). From
-the last hidden layer back to the second, a_k v_k is replaced by something below it, linear in h:
+and the smallest output is a . v + const, a = W_target - W'_rival (one logit: W, or -W' for target
+0). From the last hidden layer back to the second, a_k v_k is replaced by a lower bound that is
+linear in h:
 
     a_k >= 0:   a_k alpha_k L_k          for any alpha_k in [0, 1],
-    a_k <  0:   a_k (s_k U_k + t_k)      for any s_k, t_k the greatest max(0, U) - s_k U on [lo, hi],
+    a_k <  0:   a_k (s_k U_k + t_k)      for any s_k, t_k the largest max(0, U) - s_k U on [lo, hi],
     and also    - gamma_k (U_k - lo)     for any gamma_k > 0,  - gamma_k (U_k - hi) for gamma_k < 0,
 
-with [lo, hi] a range of U_k. What is left is linear in the first activations; its minimum over their
-box is a bound. A tree cuts the ranges at 0 and follows both sides; each leaf must bound its
-objective by the margin. Any multipliers give a true bound, so their maker need not be trusted.
+with [lo, hi] a range of U_k. The result is linear in the first activations, and its minimum over
+their box is a bound. A tree cuts the ranges at 0 and follows both sides. Each leaf must bound its
+objective by the margin. Any multipliers give a valid bound, so their origin need not be trusted.
 
-*Robust at every point of a box of inputs.* A point y of the box is p - q with p = max(0, y) in
-[max(0, low), max(0, high)] and q = max(0, -y) in [max(0, -high), max(0, -low)]. The scaler in front
-is a layer v+ = max(0, M (p - q) + t), v- = max(0, -M (p - q) - t) with M = diag(scale), t = shift (1 and
-0 where there is none); a fixed matrix is one more such layer, on v+ - v- (or the only one, where there
-is no scaler). Then u = u+ - u- with what comes out of the last of them, and the first layer of the
-network acts on (u+, u-) with weights in [W, W'] and [-W', -W]. So whatever a network of the claim does
-at a point of the box, a larger one can do, whose first activations are the box of (p, q) and whose
-other layers are these: a bound for the larger one, found as above, is one for the claim.
+*Robust at every point of an input box.* A point y of the box is p - q with p = max(0, y) in [max(0,
+low), max(0, high)] and q = max(0, -y) in [max(0, -high), max(0, -low)]. The scaler is a layer v+ =
+max(0, M (p - q) + t), v- = max(0, -M (p - q) - t) with M = diag(scale), t = shift (1 and 0 if there
+is none). A fixed matrix is one more such layer, on v+ - v- (or the only one, without a scaler).
+Then u = u+ - u- with the output of the last of them, and the first layer of the network acts on
+(u+, u-) with weights in [W, W'] and [-W', -W]. Every network of the claim at every point of the box
+is therefore matched by a larger network, whose first activations are the box of (p, q) and whose
+other layers are these. A bound for the larger network, found as above, is a bound for the claim.
 
 *Fixed.* The claim is that none of these networks gives the ``target`` to any input of some spaces:
-products of intervals and of sets of values that some columns take together. A tree cuts each space, an
-interval at a number or the values of a choice behind the first few, and follows both parts. Each leaf
-has a certificate of format 3 that some other class wins, with a margin > 0, on a box that holds what is
-left of the space there. Of more than two logits it is about the network that has the logits of these two
-classes alone, the other one first. All leaves speak of the networks of the claim.
+products of intervals and of sets of values that some columns take together. A tree cuts each space,
+an interval at a number or the values of a choice after the first few, and follows both parts. Each
+leaf has a certificate of format 3 that some other class wins, with a margin > 0, on a box that
+contains the rest of the space at that leaf. With more than two logits, it is about the network with
+only the logits of these two classes, the other one first. All leaves refer to the networks of the
+claim.
 
-*Numbers.* Every given number is an IEEE double, so an integer in units of 2^-K for one K ("fine").
-Everything computed is a sum of products of at most D of them, so an integer in units of 2^-KD
-("exact"); fine * exact >> K and exact * exact >> KD lose nothing. No operation rounds, with one
-exception on the safe side: where weights of very different size would make K huge, parameters are
-cut to units of 2^-K, lower ends down and upper ends up (delta grows by one unit), which only adds
-networks to the claim "robust".
+*Numbers.* Every given number is an IEEE double, so it is an integer in units of 2^-K for one K
+("fine"). Every computed number is a sum of products of at most D of them, so it is an integer in
+units of 2^-KD ("exact"), and both fine * exact >> K and exact * exact >> KD are lossless. No
+operation rounds, with one exception on the safe side: if weights of very different size would make
+K huge, parameters are cut to units of 2^-K, lower ends down and upper ends up (delta grows by one
+unit), which only adds networks to the claim "robust".
 """
 
 from __future__ import annotations
@@ -79,10 +83,10 @@ FORMAT = "proplace-certificate-1"  # the networks within delta
 FORMAT_BOX = "proplace-certificate-2"  # the networks of a shifts file
 FORMAT_INPUTS = "proplace-certificate-3"  # either of them, at every point of a box of inputs
 FORMAT_BUNDLE = "proplace-bundle-1"
-FORMAT_FIXED = "proplace-fixed-1"  # a class that is given nowhere in some spaces of inputs
+FORMAT_FIXED = "proplace-fixed-1"  # a class that no network gives in some spaces of inputs
 MOST_BYTES = 32_000_000
 MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
-MOST_NUMBERS = 4_000_000  # in a network file; twice as many in a shifts file
+MOST_NUMBERS = 4_000_000  # in a network file, and twice as many in a shifts file
 MOST_WORK = 60_000_000_000  # nanoseconds of an ordinary core, estimated beforehand: about a minute
 LEAST_MARGIN = 0.0  # of a robust certificate: an input with less does not reach the class
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
@@ -105,19 +109,19 @@ class Parameters(NamedTuple):
 
 
 class Shifts(NamedTuple):
-    """A box of networks: the lower and the upper ends of all intervals, behind one input map."""
+    """A shift set: the lower and the upper ends of all intervals, and one input transform."""
 
     low: Parameters
     high: Parameters
 
 
 class Statement(NamedTuple):
-    """Statement of a certificate; every number is the double that the proof is about.
+    """Statement of a certificate. Every number is the double of the proof.
 
-    It speaks of the networks within ``delta``, or of those of the box whose digest is ``shifts``
-    (``delta`` is empty then); ``inside`` says whether the network itself is one of them. ``network`` is
-    its digest. ``low`` and ``high`` are the ends of the box of inputs that it speaks of; None: of the
-    ``input`` alone. Where the verdict is "fixed", there is no input; the box is that around ``spaces``.
+    It covers the networks within ``delta``, or those of the box with the digest ``shifts``
+    (``delta`` is then empty). ``inside`` is True if the network itself is one of them. ``network``
+    is its digest. ``low`` and ``high`` are the ends of its input box, or None if it covers only the
+    ``input``. A verdict "fixed" has no input, and its box is the one around ``spaces``.
     """
 
     verdict: str
@@ -134,7 +138,7 @@ class Statement(NamedTuple):
 
     @property
     def ends(self) -> tuple[list[float], list[float]]:
-        """Ends of the box of inputs, which may be a single one."""
+        """Ends of the input box, which may be a single point."""
         return self.low or self.input, self.high or self.input
 
     def __str__(self) -> str:
@@ -162,10 +166,10 @@ class Statement(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Statement that a certificate must prove; None for anything.
+    """Statement that a certificate must prove, with None for anything.
 
-    ``delta`` is proved of a box that holds all networks within it, ``shifts`` of the box of that digest,
-    ``low`` and ``high`` of a box of inputs that reaches down and up to them.
+    ``delta`` is met by a box that contains all networks within it, ``shifts`` by the box of that
+    digest, ``low`` and ``high`` by an input box that extends down and up to them.
     """
 
     target: int | None = None
@@ -178,11 +182,11 @@ class Demand(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Result of a check; ``reason`` gives the proved statement or the failure.
+    """Result of a check. ``reason`` gives the proved statement or the failure.
 
-    ``statement`` is what was proved, also where that is less than was demanded; None if nothing was,
-    or if a bundle was checked: then ``parts`` are the verdicts about its certificates, up to the first
-    that is rejected.
+    ``statement`` is the proved statement, even if it is weaker than the demand. It is None if
+    nothing was proved, or for a bundle: ``parts`` then holds the verdicts on its certificates, up
+    to the first rejected one.
     """
 
     accepted: bool
@@ -192,7 +196,7 @@ class Verdict(NamedTuple):
 
 
 class Rejected(Exception):
-    """The first thing that is wrong with a certificate."""
+    """The first error in a certificate."""
 
 
 def check(
@@ -202,10 +206,10 @@ def check(
     shifts: Shifts | None = None,
     most_work: int | None = None,
 ) -> Verdict:
-    """Check the certificate in ``text`` against the parameters of the network it speaks of.
+    """Check the certificate in ``text`` against the parameters of its network.
 
-    A certificate that names a box of networks needs it: ``shifts``. If the check would take more than
-    ``most_work`` nanoseconds by its estimate, it is not begun and the certificate is rejected.
+    A certificate that names a shift set needs it: ``shifts``. If the estimated work exceeds
+    ``most_work`` nanoseconds, the certificate is rejected without a check.
     """
     try:
         return _check(parse(text), network, demand, shifts, most_work or MOST_WORK)[0]
@@ -219,11 +223,11 @@ def check_all(
     shifts: list[Shifts],
     demand: Demand = Demand(),  # noqa: B008
 ) -> Verdict:
-    """Check a certificate, or a bundle, against all the networks and boxes that it speaks of.
+    """Check a certificate, or a bundle, against all of its networks and boxes.
 
-    Each certificate finds its network and its box by their digests and must meet the demand, and each
-    network and each box that is given must be named. A bundle promises one class to one input, so
-    its certificates must all be about these, and robust.
+    Each certificate finds its network and its box by their digests and must meet the demand, and
+    each given network and box must be named. A bundle claims one class for one input, so its
+    certificates must all agree on these, and be robust.
     """
     parts: list[Verdict] = []
     bundle = False
@@ -267,7 +271,7 @@ def bundled(facts: dict[str, Any]) -> list[dict[str, Any]]:
 def _check(
     facts: dict[str, Any], network: Parameters, demand: Demand, shifts: Shifts | None, most: int
 ) -> tuple[Verdict, int]:
-    """Check the fields of a certificate with at most so much work; also returns what it took."""
+    """Check the fields of a certificate within a work limit, and return the work too."""
     verdict, kind = facts.get("verdict"), facts.get("format")
     if kind == FORMAT_FIXED:
         return _Fixed(facts, network, shifts).check(demand, most)
@@ -302,8 +306,8 @@ def _check_network(facts: dict[str, Any], network: Parameters) -> None:
 def _lacking(  # noqa: PLR0911
     proved: Statement, demand: Demand, network: Parameters, box: Shifts | None
 ) -> str | None:
-    """Say what is demanded and not proved, if anything is."""
-    fixed = proved.verdict == "fixed"  # of which networks this is so may be demanded
+    """Return the part of the demand that is not proved, if any."""
+    fixed = proved.verdict == "fixed"  # which networks it covers may be demanded too
     asked = demand._replace(delta=None, shifts=None) if fixed else demand
     if proved.verdict != "robust" and asked != Demand():
         return "the certificate proves the opposite of what is demanded"
@@ -330,7 +334,7 @@ def _lacking(  # noqa: PLR0911
 
 
 def _box(name: Any, network: Parameters, shifts: Shifts | None) -> Shifts:
-    """Return the box that a certificate names, unless it is another one or does not fit the network."""
+    """Return the box that a certificate names, if it is the given one and fits the network."""
     if shifts is None:
         raise Rejected("the certificate speaks of a box of networks: its shifts file is needed")
     alike = _shape(shifts.low) == _shape(shifts.high)
@@ -362,7 +366,7 @@ def _flat(network: Parameters) -> list[float]:
 
 
 def digest(given: Parameters | Shifts) -> str:
-    """SHA-256 of a network or a box: per array an ASCII line with name and shape, then its doubles."""
+    """Return the SHA-256 of a network or box: per array its name and shape, then its doubles."""
     sha = hashlib.sha256()
 
     def add(name: str, shape: tuple[int, ...], values: list[float]) -> None:
@@ -385,10 +389,10 @@ def digest(given: Parameters | Shifts) -> str:
 
 
 class _Claim:
-    """A certificate in the shapes of its network, or of the larger one that takes a box of inputs.
+    """A certificate in the shapes of its network, or of the larger one that takes an input box.
 
     ``low`` and ``high`` are the ends of all intervals: per layer the rows in fine and the biases in
-    exact units. ``ends`` are those of the box of inputs, ``front`` the sizes of the maps behind it.
+    exact units. ``ends`` are those of the input box, ``front`` the sizes of the maps after it.
     """
 
     def __init__(
@@ -428,10 +432,10 @@ class _Claim:
         self.work = work
 
     def integers(self, more: list[list[float]], D: int, fine: int, exact: int, cut: bool) -> None:
-        """Choose the units and take all numbers to integers, unless the work is too much.
+        """Choose the units and convert all numbers to integers, unless the work is too much.
 
-        ``fine`` counts the products of a fine and an exact number to come, ``exact`` those of two exact
-        ones. A product takes some 100 ns, and 4 ns for each pair of 64-bit words.
+        ``fine`` and ``exact`` count the products of a fine and an exact number, and of two exact
+        ones, that follow. A product takes some 100 ns, and 4 ns for each pair of 64-bit words.
         """
         scale = self.net.scale or [1.0] * len(self.x)
         shift = self.net.shift or [0.0] * len(self.x)
@@ -454,7 +458,7 @@ class _Claim:
         short, long = 1 + bits // 64, 1 + bits * D // 64
         work = fine * (100 + 4 * short * long) + exact * (100 + 4 * long * long)
         numbers = [*map(len, [given, *layers]), *(4 * len(self.x) * size for size in self.front)]
-        work += sum(numbers) * (3000 + 4 * long)  # to take them to integers
+        work += sum(numbers) * (3000 + 4 * long)  # to convert them to integers
         self.limit(work)
         self.margin = self.exact([self.asked])[0]
         self.take_ends()
@@ -464,7 +468,7 @@ class _Claim:
         self.u = self.affine(rows, self.u, self.exact(offset)) if matrix else self.u
 
     def take_ends(self) -> None:
-        """Take the ends of all intervals to integers; what is cut is cut outwards."""
+        """Convert the ends of all intervals to integers, cut outwards if at all."""
         self.low: list[tuple[list[list[int]], list[int]]] = []
         self.high: list[tuple[list[list[int]], list[int]]] = []
         for i, (W, b) in enumerate(self.net.layers):
@@ -487,7 +491,7 @@ class _Claim:
             self.take_front()
 
     def take_front(self) -> None:
-        """Put the layers of the larger network in front: the box of inputs stands for its first."""
+        """Prepend the layers of the larger network, whose first is the input box."""
         net, n, maps = self.net, len(self.x), []
         if len(self.front) == 2 or not net.matrix:
             diagonal = self.fine(net.scale or [1.0] * n)
@@ -510,12 +514,12 @@ class _Claim:
         self.high = [*fixed, (wide_high, b_high), *self.high[1:]]
 
     def fine(self, values: list[float]) -> list[int]:
-        """Take doubles n / 2^k to fine units, down where they are cut."""
+        """Convert doubles n / 2^k to fine units, rounded down if they are cut."""
         ratios = map(float.as_integer_ratio, values)
         return [n << self.K >> d.bit_length() - 1 for n, d in ratios]
 
     def ceiling(self, values: list[float]) -> list[int]:
-        """Take doubles to fine units, up where they are cut."""
+        """Convert doubles to fine units, rounded up if they are cut."""
         return [-v for v in self.fine([-v for v in values])]
 
     def exact(self, values: list[float]) -> list[int]:
@@ -525,7 +529,7 @@ class _Claim:
         return [(_dot(row, h) >> self.K) + c for row, c in zip(W, b, strict=True)]
 
     def first(self) -> list[list[int]]:
-        """Return the least and the greatest pre-activations of the first layer; u has any signs."""
+        """Return the smallest and largest pre-activations of the first layer, for u of any sign."""
         found = []
         for (W, b), (V, _) in zip(
             (self.low[0], self.high[0]), (self.high[0], self.low[0]), strict=True
@@ -536,18 +540,18 @@ class _Claim:
         return found
 
     def inputs(self) -> list[list[int]]:
-        """Return the least and the greatest values of a point of the box of inputs, and of minus it."""
+        """Return the smallest and largest values of a point of the input box, and of minus it."""
         low, high = map(self.exact, self.ends)
         return [[*low, *(-v for v in high)], [*high, *(-v for v in low)]]
 
     def rivals(self, low: Any, high: Any) -> list[tuple[int, int]]:
-        """Pair the target's lower value with each rival's upper one; a single logit's rival has 0."""
+        """Pair the target's lower value with each rival's upper one, or with 0 for a single logit."""
         if len(low) == 1:
             return [(low[0], 0) if self.target else (0, high[0])]
         return [(low[self.target], v) for o, v in enumerate(high) if o != self.target]
 
     def not_robust(self) -> None:
-        """Run the network of the certificate and see that it misses the margin."""
+        """Run the network of the certificate and test that it misses the margin."""
         layers = _list("shifted", self.facts["shifted"], len(self.widths))
         moved: list[tuple[list[list[float]], list[float]]] = []
         for layer, (W, b) in zip(layers, self.net.layers, strict=True):
@@ -583,14 +587,12 @@ class _Claim:
         count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
         if 2 * count != sum(map(len, trees)) + len(trees):
             raise Rejected("a tree ends before its last leaf, or goes on behind it")
-        # A backward pass from behind inner layer i multiplies one end of each row before it, both
-        # where a neuron has a gamma, and its neurons some times; ranges take three sums a neuron, or
+        # A backward pass after inner layer i multiplies one end of each row before it, both
+        # for a neuron with a gamma, and its neurons some times. Ranges take three sums a neuron, or
         # two passes more.
         sizes = [n * m for n, m in zip(self.inner, self.widths, strict=False)]
         passes = [2 * n if self.facts["tighten"] and i else 0 for i, n in enumerate(self.inner)]
-        seen = (
-            0 if self.front else len(self.net.layers[0][0][0])
-        )  # a box of inputs takes no product
+        seen = 0 if self.front else len(self.net.layers[0][0][0])  # an input box takes no product
         fine, exact = 2 * self.widths[0] * seen + 3 * sum(sizes), 0
         for i, n in enumerate([*passes, count]):
             fine += n * (sum(sizes[:i]) + 8 * sum(self.widths[: i + 1]))
@@ -609,7 +611,7 @@ class _Claim:
         self.box = [max(v, 0) for v in low], [max(v, 0) for v in high]
         self.lower, self.upper = [self.fine(v) for v in lower], [self.fine(v) for v in upper]
         self.find_ranges()
-        if len(self.widths) > 1:  # else the output rows see u itself
+        if len(self.widths) > 1:  # otherwise the output rows act on u itself
             low, high = self.low[-1][1], self.high[-1][1]
         columns = [
             *zip(*(zip(*end[-1][0], strict=True) for end in (self.low, self.high)), strict=True)
@@ -633,14 +635,14 @@ class _Claim:
         return tuple(parts)
 
     def neuron(self, layer: Any, neuron: Any) -> tuple[int, int]:
-        """Position among the inner layers (those behind the first hidden one) and in its layer."""
+        """Return the position among the inner layers (after the first hidden one) and in its layer."""
         i = _index("layer", layer, len(self.inner) + 1)
         if i == 0:
             raise Rejected("neurons of layer 0 are never open: their activations form an exact box")
         return i - 1, _index("neuron", neuron, self.inner[i - 1])
 
     def find_ranges(self) -> None:
-        """Range of U of each inner neuron: by intervals, and where asked by backward passes."""
+        """Find the range of U of each inner neuron by intervals, or also by backward passes."""
         low, high = self.box
         self.range: list[list[tuple[int, int]]] = []
         self.line: list[list[int]] = []  # t of each neuron
@@ -664,18 +666,18 @@ class _Claim:
             self.line.append([self.offset(s, *ends) for s, ends in chords])
 
     def least(self, row: list[int], low: list[int], high: list[int]) -> int:
-        """Return the least row . h over a box (the greatest, if its ends are swapped)."""
+        """Return the smallest row . h over a box (the largest, if its ends are swapped)."""
         return (
             _dot(row, [p if w >= 0 else q for w, p, q in zip(row, low, high, strict=True)])
             >> self.K
         )
 
     def offset(self, s: int, lo: int, hi: int) -> int:
-        """Return the greatest max(0, U) - s U over [lo, hi]: it is convex, so at an end."""
+        """Return the maximum of max(0, U) - s U over [lo, hi], which is convex, so it is at an end."""
         return max(max(lo, 0) - (s * lo >> self.K), max(hi, 0) - (s * hi >> self.K))
 
     def bound(self, a: list[int], total: int, signs: _At, alpha: _At, gamma: _At) -> int:
-        """Bound a . v + total from below, v the activations behind the ranges found so far."""
+        """Bound a . v + total from below, v the activations after the ranges found so far."""
         special: list[set[int]] = [set() for _ in self.range]
         for i, k in chain(signs, alpha, gamma):
             special[i].add(k)
@@ -703,7 +705,7 @@ class _Claim:
         return total + (self.least(a, *self.box) >> (self.N - self.K)) if a else total
 
     def follow(self, name: str, tree: list[Any], a: list[int], const: int) -> None:
-        """Go through a tree in preorder: a split, then what follows U <= 0, then U >= 0."""
+        """Follow a tree in preorder: a split, then its sides U <= 0 and U >= 0."""
         todo: list[_At] = [{}]
         for node in tree:
             if not todo:
@@ -728,7 +730,7 @@ class _Space(NamedTuple):
 
     @classmethod
     def read(cls, space: Any, n: int) -> _Space:
-        """Read a space; the ends of the columns of a choice are those of its values."""
+        """Read a space. The ends of the columns of a choice are those of its values."""
         if not isinstance(space, dict) or set(space) != {"low", "high", "choices"}:
             raise Rejected("a space does not hold low, high and choices alone")
         low, high = (_numbers(end, space[end], n) for end in ("low", "high"))
@@ -748,7 +750,7 @@ class _Space(NamedTuple):
         return found
 
     def ends(self) -> tuple[list[float], list[float]]:
-        """Ends of the smallest box around what is left."""
+        """Ends of the smallest box around the rest."""
         low, high = self.low[:], self.high[:]
         for columns, rows in self.choices:
             for j, values in zip(columns, zip(*rows, strict=True), strict=True):
@@ -756,7 +758,7 @@ class _Space(NamedTuple):
         return low, high
 
     def parts(self, node: dict[str, Any]) -> tuple[_Space, _Space]:
-        """Cut the space: a column at a number, or the values of a choice behind the first few."""
+        """Cut the space: a column at a number, or the values of a choice after the first few."""
         if set(node) == {"column", "at"}:
             j, at = _index("column", node["column"], len(self.low)), _number("at", node["at"])
             if any(j in columns for columns, _ in self.choices):
@@ -796,7 +798,7 @@ class _Fixed:
             raise Rejected("nothing is claimed: there is no space")
 
     def check(self, demand: Demand, most: int) -> tuple[Verdict, int]:
-        """Follow the trees with at most so much work; also returns what it took."""
+        """Follow the trees within a work limit, and return the work too."""
         self.left, self.margin = most, math.inf
         trees = _list("trees", self.facts["trees"], len(self.spaces))
         for space, tree in zip(self.spaces, trees, strict=True):
@@ -833,7 +835,7 @@ class _Fixed:
         return Verdict(not lacking, reason, proved), most - self.left
 
     def leaf(self, node: dict[str, Any], space: _Space) -> None:
-        """Check that another class wins on a box that holds what is left of the space."""
+        """Check that another class wins on a box that contains the rest of the space."""
         other, proof = _index("other", node["other"], max(2, self.outputs)), node["certificate"]
         if other == self.target:
             raise Rejected("the class that wins is the one that must not")
@@ -858,14 +860,14 @@ class _Fixed:
 
 
 def _duel(network: Parameters, other: int, target: int) -> Parameters:
-    """Return the network with the logits of two classes alone."""
+    """Return the network with the logits of two classes only."""
     *hidden, (W, b) = network.layers
     last = [W[other], W[target]], b and [b[other], b[target]]
     return network._replace(layers=[*hidden, last])
 
 
 def _spoken(spaces: list[dict[str, Any]], ends: tuple[list[float], list[float]]) -> str:
-    """Say which inputs are meant."""
+    """Describe the inputs of a statement."""
     box = ", ".join(f"[{p!r}, {q!r}]" if p < q else repr(p) for p, q in zip(*ends, strict=True))
     choices = sum(len(choice["values"]) > 1 for space in spaces for choice in space["choices"])
     if len(spaces) == 1 and not choices:
@@ -875,7 +877,7 @@ def _spoken(spaces: list[dict[str, Any]], ends: tuple[list[float], list[float]])
 
 
 def _bits(values: Any) -> int:
-    """Return the least K such that all values are integers in units of 2^-K."""
+    """Return the smallest K such that all values are integers in units of 2^-K."""
     return max((v.as_integer_ratio()[1].bit_length() - 1 for v in values), default=0)
 
 
@@ -914,7 +916,7 @@ def _list(name: str, value: Any, length: int | None = None) -> list[Any]:
 
 
 def _number(name: str, value: Any) -> float:
-    """Return a JSON number as a double: a decimal is the nearest one, an integer must be one."""
+    """Return a JSON number as a double. A decimal is rounded, an integer must be exact."""
     if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
         raise Rejected(f"{name} holds something that is not a finite number")
     if (double := float(value)) == value:
@@ -941,7 +943,7 @@ def read_npz(path: str) -> Parameters:
     """Read the parameters from a file written by ``Network.save``: plain .npy arrays in a zip."""
     left = _unzip(path, "network", 1)
     network = _read(left, "network", "")
-    about = {"format.npy", "precision.npy"} | {  # neither is any part of what a network computes
+    about = {"format.npy", "precision.npy"} | {  # neither affects what a network computes
         f"fold_{name}{i}.npy"
         for i in range(len(network.layers))
         for name in ("rows", "columns", "shift", "bias")
@@ -965,7 +967,7 @@ def read_shifts(path: str) -> Shifts:
 
 
 def _read(left: dict[str, bytes], file: str, end: str) -> Parameters:
-    """Take the arrays of a network, whose names begin with ``end``, out of those of a file."""
+    """Take the arrays of a network, whose names begin with ``end``, from those of a file."""
 
     def take(name: str, *shape: int) -> Any:
         return _take(left, file, name, *shape)
@@ -984,16 +986,17 @@ def _read(left: dict[str, bytes], file: str, end: str) -> Parameters:
 
 
 def _unzip(path: str, file: str, networks: int) -> dict[str, bytes]:
-    """Files of a zip by name, unless they are too large, compressed oddly or given twice.
+    """Return the files of a zip by name, unless they are too large, compressed oddly or given twice.
 
-    Only what numpy writes is read: no bytes in front or behind, no comments, no password, no sizes of 64
-    bits, no parts that overlap or are out of order. So no two readers see different arrays in a file.
+    Only the output of numpy is read: no bytes before or after, no comments, no password, no sizes
+    of 64 bits, no parts that overlap or are out of order. No two readers can therefore see
+    different arrays in a file.
     """
     most = 8 * (numbers := networks * MOST_NUMBERS) + 1_000_000
     if (length := os.path.getsize(path)) > most:
         raise Rejected(f"refused: the {file} file has more than {most} bytes")
     with open(path, "rb") as stream:
-        data = stream.read(length)  # in memory nothing is read from where nothing is
+        data = stream.read(length)  # in memory, so it ends at the end of the file
     try:
         parts, ends = _listed(data)
         if sum(part[4] for part in parts) > most:
@@ -1006,7 +1009,7 @@ def _unzip(path: str, file: str, networks: int) -> dict[str, bytes]:
 
 
 def _listed(data: bytes) -> tuple[list[_Part], list[int]]:
-    """The parts, as the list of them says, and where what comes behind each of them begins."""
+    """Return the parts in the order of the list, and the start of the data after each of them."""
     stop = len(data) - _END.size  # the list is the last thing in the file
     mark, *disks, here, count, size, at, comment = _END.unpack_from(data, max(stop, 0))
     odd = mark != b"PK\5\6" or any(disks) or here != count or comment or at + size != stop
@@ -1026,7 +1029,7 @@ def _listed(data: bytes) -> tuple[list[_Part], list[int]]:
 
 
 def _unpacked(data: bytes, part: _Part, limit: int) -> bytes:
-    """Take a part from behind its own header, and in front of what comes next."""
+    """Take a part between its own header and the next part."""
     name, method, crc, packed, size, at = part
     mark, *_, length, extra = _LOCAL.unpack_from(data, at)
     start = at + _LOCAL.size + length
@@ -1034,16 +1037,16 @@ def _unpacked(data: bytes, part: _Part, limit: int) -> bytes:
     content = data[start + extra : start + extra + packed]
     if method:
         stream = zlib.decompressobj(-zlib.MAX_WBITS)
-        content = stream.decompress(content, size + 1)  # no more, whatever is packed
+        content = stream.decompress(content, size + 1)  # never more, even for a crafted file
         named = named and stream.eof and not stream.unused_data
-    inside = start + extra + packed <= limit  # so that parts lie in the order of the list
+    inside = start + extra + packed <= limit  # so parts lie in the order of the list
     if not named or not inside or len(content) != size or zlib.crc32(content) != crc:
         raise ValueError("a part is damaged, or not where it should be")
     return content
 
 
 def _take(left: dict[str, bytes], file: str, name: str, *shape: int) -> Any:
-    """Read a .npy file of doubles, row by row, if there is one; 0 stands for any length."""
+    """Read a .npy file of doubles, row by row, if there is one. 0 stands for any length."""
     if (data := left.pop(f"{name}.npy", None)) is None:
         return None
     start = 10 + int.from_bytes(data[8:10], "little")
@@ -1064,20 +1067,20 @@ def row(text: str) -> list[float]:
 
 
 def main() -> int:
-    """Check one file; 0: accepted, 1: rejected, 2: not called as it should be."""
-    about = "Check a certificate and print what it proves; the options reject what proves less."
+    """Check one file. Returns 0: accepted, 1: rejected, 2: wrong usage."""
+    about = "Check a certificate and print what it proves; the options reject a weaker statement."
     parser = argparse.ArgumentParser(prog="checker.py", description=about)
-    parser.add_argument("proof", help="the certificate, or a bundle of some: a .json file")
+    parser.add_argument("proof", help="certificate or bundle: a .json file")
     parser.add_argument(
         "network",
         nargs="+",
-        help="the network: an .npz file written by Network.save; of a bundle, all",
+        help="network: an .npz file of Network.save. A bundle needs all of its networks",
     )
     parser.add_argument(
         "--shifts",
         action="append",
         default=[],
-        help="the box of networks that a certificate speaks of: an .npz file written by Shifts.save",
+        help="shift set of a certificate: an .npz file of Shifts.save",
     )
     kinds: dict[str, Any] = {"target": int, "delta": float, "margin": float}
     kinds |= dict.fromkeys(("input", "low", "high"), row)

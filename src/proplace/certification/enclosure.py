@@ -1,4 +1,4 @@
-r"""The bounds of :mod:`proplace.certification.checker`, batched, in floats that never say too much.
+r"""The bounds of :mod:`proplace.certification.checker`, batched, in floats rounded to the safe side.
 
 A real number is enclosed as a float ``mid`` with a radius. For a dot product of n terms, in any order
 of summation, with or without fused operations,
@@ -7,10 +7,10 @@ of summation, with or without fused operations,
     |\mathrm{fl}(x \cdot y) - x \cdot y| \le \gamma_n\, |x| \cdot |y|, \qquad
     \gamma_n = \frac{n u}{1 - n u},\quad u = 2^{-53} ,
 
-and an underflow adds at most :math:`2^{-1074}` a term. Radii are sums of terms that are not
-negative, so their own rounding is covered by a factor. The pass goes through the same steps as the
-checker's: what it returns is at most what the checker finds with the same multipliers, so a
-certificate accepted here is accepted there. An overflow gives :math:`-\infty`.
+and an underflow adds at most :math:`2^{-1074}` per term. Radii are sums of non-negative terms, so a
+factor covers their own rounding. The pass takes the same steps as the checker. Its bound is never
+above the checker's with the same multipliers, so the checker accepts every certificate that is
+accepted here. An overflow gives :math:`-\infty`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Mask = npt.NDArray[np.bool_]
 
 _U = 2.0**-53
 _TINY = 2.0**-1060  # far above all underflows of one sum, far below everything else
-# Numbers in one array of a pass: it stays in the cache, and the deadline is never far.
+# Numbers in one array of a pass: it fits in the cache, and the deadline is checked often.
 FLOATS_PER_PASS = 1 << 17
 
 
@@ -90,12 +90,12 @@ class Enclosure:
         lower, upper
             Slopes of the lower and upper sides of each inner layer, arrays (rows, width).
         tighten
-            Whether ranges behind the second hidden layer also come from backward passes.
+            If True, ranges after the second hidden layer also come from backward passes.
         unit
-            Of a larger network that takes boxes of inputs: the :func:`cut_unit` of the network itself,
-            to which the checker cuts.
+            For a larger network that takes input boxes: the :func:`cut_unit` of the original
+            network, to which the checker cuts.
         deadline
-            Time, by the clock of ``time.monotonic``, after which no further pass is made.
+            Time, by ``time.monotonic``, after which no further pass is made.
 
         Raises
         ------
@@ -122,12 +122,12 @@ class Enclosure:
         front = self.net.input_transform
         if front.matrix is not None:
             u, rad = _dot(u, rad, front.matrix.T)
-        if front.offset is not None:  # it comes with a matrix
+        if front.offset is not None:  # an offset comes with a matrix
             u = u + front.offset
             rad = (rad + 2.0 * _U * np.abs(u)) * (1.0 + 8.0 * _U)
         box, signed = self.shifts.layers[0], np.hstack([np.maximum(u, 0.0), np.minimum(u, 0.0)])
         cut = self.unit * (1.0 + (np.abs(u) + rad).sum(axis=1, keepdims=True))
-        self.ends = []  # the least and the greatest pre-activation, each with its radius
+        self.ends = []  # the smallest and the largest pre-activation, each with its radius
         for end, other in ((box.low, box.high), (box.high, box.low)):
             z, z_rad = _dot(signed, np.hstack([rad, rad]), np.hstack([end.W, other.W]).T)
             z = z + end.bias
@@ -142,7 +142,7 @@ class Enclosure:
         for i, box in enumerate(self.shifts.layers[1:-1]):
             C, b = box.high.W, box.high.bias
             lo, hi = _interval(C, b, low, high, self.unit)
-            if i + 1 < len(self.upper):  # the box that the next inner layer sees
+            if i + 1 < len(self.upper):  # the input box of the next inner layer
                 L_low, _ = _interval(box.low.W, box.low.bias, low, high, self.unit)
                 low, high = np.maximum(L_low, 0.0), np.maximum(hi, 0.0)
             if tighten and i:
@@ -152,7 +152,7 @@ class Enclosure:
             self.lines.append(_offset(self.upper[i], lo, hi))
 
     def _least(self, C: Array, b: Array) -> Array:
-        """Bound ``C v + b`` from below at the activations of each row, some objectives at a time."""
+        """Bound ``C v + b`` from below at the activations of each row, a few objectives at a time."""
         widest = 2 * max(len(box.low.W) for box in self.shifts.layers[1:-1])
         step = max(1, FLOATS_PER_PASS // (len(self.low) * widest))
         found = []
@@ -169,9 +169,9 @@ class Enclosure:
             raise TimedOut
 
     def bounds(self, c: Array, nodes: Nodes | None) -> tuple[Array, list[Mask]]:
-        """Bound ``c . logits`` from below at each node (without hidden layers: of each row).
+        """Bound ``c . logits`` from below at each node, or at each row without hidden layers.
 
-        Also returns, per inner layer, where a lower side may have been used.
+        The second result marks, per inner layer, the lower sides that may have been used.
         """
         with np.errstate(all="ignore"):
             if not self.net.widths:
@@ -195,9 +195,10 @@ class Enclosure:
     def _pass(
         self, A: Array, R: Array, total: Array, error: Array, nodes: Nodes | None
     ) -> tuple[Array, list[Mask]]:
-        """Bound ``A . v + total`` from below; A is (1 or nodes, objectives, width), R its radius.
+        """Bound ``A . v + total`` from below: A is (1 or nodes, objectives, width), R its radius.
 
-        Without nodes: at the activations of each row. ``error`` is the radius of ``total``.
+        Without nodes, the bound is at the activations of each row. ``error`` is the radius of
+        ``total``.
         """
         row = slice(None) if nodes is None else nodes.row
         used: list[Mask] = []
@@ -248,10 +249,10 @@ class Enclosure:
 
 
 def cut_unit(net: Network, shifts: Shifts) -> float:
-    """Bound on the units to which the checker may cut parameters.
+    """Bound the units to which the checker may cut parameters.
 
-    These are 2^-96 of the smallest layer's largest weight: of the network if delta is around it, else
-    of the box's ends.
+    These are 2^-96 of the smallest layer's largest weight: of the network if delta is around it,
+    otherwise of the box's ends.
     """
     weights = [np.abs(layer.W) for layer in net.layers]
     if shifts.radii is None:
@@ -261,7 +262,7 @@ def cut_unit(net: Network, shifts: Shifts) -> float:
 
 
 def _dot(mid: Array, rad: Array, W: Array) -> tuple[Array, Array]:
-    """Enclose ``x @ W`` for x within ``rad`` of ``mid``; entries of W may have been rounded once."""
+    """Enclose ``x @ W`` for x within ``rad`` of ``mid``, with W rounded at most once."""
     n = W.shape[0]
     shape = (*mid.shape[:-1], W.shape[1])
     value = mid.reshape(-1, n) @ W
@@ -270,7 +271,7 @@ def _dot(mid: Array, rad: Array, W: Array) -> tuple[Array, Array]:
 
 
 def _interval(C: Array, b: Array, low: Array, high: Array, unit: float) -> tuple[Array, Array]:
-    """Outward range of ``C h + b`` over a box with 0 <= low <= high; C and b are rounded once."""
+    """Enclose ``C h + b`` over a box with 0 <= low <= high, with C and b rounded once."""
     up, down = np.maximum(C, 0.0).T, np.minimum(C, 0.0).T
     n = C.shape[1]
     slack = _gamma(2 * n + 10) * (high @ np.abs(C).T + np.abs(b)) * _grow(n) + _TINY
@@ -282,13 +283,13 @@ def _interval(C: Array, b: Array, low: Array, high: Array, unit: float) -> tuple
 
 
 def _offset(slope: Array, lo: Array, hi: Array) -> Array:
-    """Greatest ``max(0, U) - slope U`` on [lo, hi], rounded up, for slopes in [0, 1]."""
+    """Return the maximum of ``max(0, U) - slope U`` on [lo, hi], rounded up, for slopes in [0, 1]."""
     ends = np.maximum(np.maximum(lo, 0.0) - slope * lo, np.maximum(hi, 0.0) - slope * hi)
     return ends + 8.0 * _U * np.maximum(np.abs(lo), np.abs(hi)) + _TINY
 
 
 def _proved(value: Array, error: Array) -> Array:
-    """``value - error`` rounded down, -inf where something overflowed."""
+    """Return ``value - error`` rounded down, or -inf after an overflow."""
     bound = _down(value - error * (1.0 + 2.0**-20))
     return np.where(np.isfinite(bound), bound, -np.inf)
 

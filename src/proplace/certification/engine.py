@@ -1,11 +1,11 @@
-r"""The least objective of each row over Delta, with as little work as each row needs.
+r"""The smallest objective of each row over Delta, with as little work as each row needs.
 
 A target class has one objective :math:`c` over the logits for each class it competes with, and the
-worst margin of a row is the least of them. Objective by objective, each row goes as far as it must:
+worst-case margin of a row is their minimum. For each objective, each row goes as far as needed:
 
 1. one backward pass and one attack, for all rows (:mod:`proplace.certification.batched_bnb`);
-2. for rows that these leave open, tighter ranges and the batched branch and bound;
-3. for the few that are left, branch and bound on linear programs, row by row
+2. for undecided rows, tighter ranges and the batched branch and bound;
+3. for the few remaining rows, branch and bound on linear programs, row by row
    (:mod:`proplace.certification.lp_bnb`).
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LeastValues:
-    r"""Bounds on the least objective of each row, valid up to rounding.
+    r"""Bounds on the smallest objective of each row, valid up to rounding.
 
     ``multiplier_size`` is the term :math:`\sum_{ik} |m_{ik}| \bar h_{ik}` that the multipliers m of
     their proofs add to the bound on rounding errors (:mod:`proplace.certification.roundoff`).
@@ -50,16 +50,16 @@ class ProofTrace:
     Attributes
     ----------
     activations
-        The bounds on activations that were used; None for a network without hidden layers.
+        The bounds on activations that were used, or None for a network without hidden layers.
     tight
         Rows whose ranges were tightened by backward passes.
     leaves
-        For each objective, the leaves of the trees that reach the threshold. A row without any was
-        decided by its root node.
+        For each objective, the leaves of the trees that reach the threshold. Rows without leaves
+        were decided by their root node.
     hidden
         Activations of the worst shift found for each row.
     worst
-        The objective that this shift is for.
+        The objective that this shift minimises.
     """
 
     activations: ActivationBounds | None
@@ -70,10 +70,10 @@ class ProofTrace:
 
 
 class Budget(NamedTuple):
-    """Most work per row and objective: nodes of the batched tree, then linear programs.
+    """Work limit per row and objective: nodes of the batched tree, then linear programs.
 
-    0 nodes stand for one backward pass alone; None for as many as are worth it. A row that needs more
-    stays undecided.
+    0 nodes mean a single backward pass. None means no limit. A row that needs more work stays
+    undecided.
     """
 
     nodes: int | None = None
@@ -81,15 +81,16 @@ class Budget(NamedTuple):
 
 
 FULL = Budget()
-"""No limit but the deadline."""
+"""No limit except the deadline."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows to be decided, as the first layer sees them, each against its own threshold.
+    """Rows to decide, as inputs of the first layer, each against its own threshold.
 
-    With a finite threshold the bounds of a row are made tight enough to decide against it; with
-    ``-inf`` they are made to meet, unless deadline, budget or the solver's precision comes first.
+    With a finite threshold, the bounds of a row become tight enough to decide against it. With
+    ``-inf``, they become equal, unless the deadline, the budget or the solver's precision stops
+    them first.
     """
 
     U: Array
@@ -99,7 +100,7 @@ class Rows:
 
 
 def least_values(abstraction: Abstraction, rows: Rows, objectives: Array) -> LeastValues:
-    """Lower and upper bounds on the least objective of each row."""
+    """Return lower and upper bounds on the smallest objective of each row."""
     engine = _Engine(abstraction, rows, traced=False)
     engine.run(objectives)
     return engine.values()
@@ -108,16 +109,16 @@ def least_values(abstraction: Abstraction, rows: Rows, objectives: Array) -> Lea
 def traced_least_values(
     abstraction: Abstraction, rows: Rows, objectives: Array
 ) -> tuple[LeastValues, ProofTrace]:
-    """Return the same bounds, with what proves them."""
+    """Return the same bounds with their proof."""
     engine = _Engine(abstraction, rows, traced=True)
     engine.run(objectives)
     return engine.values(), engine.trace()
 
 
 class _Engine:
-    """The objectives of a batch of rows, one after the other, and what is known so far.
+    """The objectives of a batch of rows, one after the other, with the bounds so far.
 
-    A row that one objective has refuted need not be looked at for the others.
+    A row that one objective has refuted is skipped for the others.
     """
 
     def __init__(self, abstraction: Abstraction, rows: Rows, *, traced: bool) -> None:
@@ -150,7 +151,7 @@ class _Engine:
         return LeastValues(np.minimum(self.lower, upper), upper, self.multiplier_size)
 
     def trace(self) -> ProofTrace:
-        """Return what proves the bounds."""
+        """Return the proof of the bounds."""
         activations, tight = self.root, np.zeros(len(self.rows.U), dtype=bool)
         for rows, ranges in self.tightened:
             tight[rows] = True
@@ -180,7 +181,7 @@ class _Engine:
     def _branch(
         self, index: int, problem: WorstCaseProblem, rows: Index, first: FirstBounds
     ) -> tuple[Array, list[Nodes]]:
-        """Lower bounds, and leaves, of the rows that one backward pass leaves open."""
+        """Return lower bounds, and leaves, of the rows that one backward pass leaves undecided."""
         wanted, deadline = self.rows.threshold[rows], self.rows.deadline
         activations = self.abstraction.tighten(problem.activations, deadline)
         reusable = first if activations is problem.activations else None
@@ -222,11 +223,11 @@ class _Engine:
         self.worst[self.incumbents.offer(rows, values, hidden)] = index
 
     def _raise_multiplier_size(self, rows: Index, size: Array | float) -> None:
-        """Let the bound on rounding errors of some rows cover multipliers of another proof."""
+        """Extend the bound on rounding errors of some rows to the multipliers of another proof."""
         self.multiplier_size[rows] = np.maximum(self.multiplier_size[rows], size)
 
     def _open(self, rows: Index, lower: Array) -> Mask:
-        """Rows that still need work: no verdict yet, or no exact value where one is asked for."""
+        """Find the rows without a verdict, or without the exact value if requested."""
         threshold, upper = self.rows.threshold[rows], self.incumbents.upper[rows]
         between = (lower < threshold) & (upper >= threshold) & np.isfinite(upper)
         asked = threshold > -np.inf
@@ -237,9 +238,9 @@ class _Engine:
 
 
 def _leaves_of_closed_trees(tree: TreeBounds, rows: Index, threshold: Array) -> list[Nodes]:
-    """Leaves of the trees that are closed, or closed but for their ``open_leaves``.
+    """Return the leaves of the trees that are closed, except perhaps for their ``open_leaves``.
 
-    ``rows`` are the numbers of the tree's rows in the whole batch, by which the leaves are numbered.
+    ``rows`` are the numbers of the tree's rows in the whole batch, used to number the leaves.
     """
     closed = tree.lower >= threshold
     closed[list(tree.open_leaves)] = True

@@ -1,21 +1,21 @@
 r"""Fixed predictions: no network of Delta gives the target class anywhere in a set of inputs.
 
-A network refuses an input if another class has the larger logit. For one box of inputs it is enough that
-*one* other class o beats the target t there,
+A network refuses an input if another class has the larger logit. For one input box it is enough
+that *one* other class o beats the target t there,
 
 .. math::
     \min_{\theta \in \Delta,\ x \in [\underline x, \overline x]}
         \mathrm{logit}_o - \mathrm{logit}_t \ge m > 0 ,
 
-which is robustness of class o over a box of inputs, of the network that has the logits of o and t alone.
-The margin m is positive, as a tie may count as acceptance: one logit of 0 is class 1, and of equal
-logits the first class wins.
+which is robustness of class o over an input box, for the network with only the logits of o and t.
+The margin m is positive, because a tie may count as acceptance: one logit of 0 is class 1, and of
+equal logits the first class wins.
 
 A :class:`Space` of inputs is a product: an interval for each number, and a finite set of values for
-categories and short grids. Its hull is tried first, with one-hot columns anywhere in between, which is
-sound. Where that is not enough the space is cut in two, at the number or the category with the largest
-influence, and both parts must be refused, perhaps for the sake of different classes. The cuts are a
-tree, whose leaves are boxes that are refused: the proof.
+categories and short grids. Its convex hull is tried first, with one-hot columns anywhere in
+between, which is sound. If this fails, the space is cut in two, at the number or the category with
+the largest influence, and both parts must be refused, perhaps in favour of different classes. The
+cuts form a tree, whose leaves are refused boxes: the proof.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 
 STRICT = 2.0**-30
-"""The least margin by which another class must win: what is nearer to a tie counts as not refused."""
+"""The smallest margin by which another class must win. Anything nearer to a tie is not refused."""
 MOST_BOXES = 256
-"""Boxes that one proof may look at."""
-_SHARE = 0.5  # of the time that is left, for one round of boxes: a hard one must not take it all
+"""Largest number of boxes in one proof."""
+_SHARE = 0.5  # of the remaining time, for one round of boxes: a hard one must not take it all
 _LEAST_TIME = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Columns that take one of some values together, shape (values, columns)."""
+    """Columns that take their values jointly, from a list of shape (values, columns)."""
 
     columns: npt.NDArray[np.int64]
     values: Array
@@ -63,9 +63,9 @@ class Space:
     Attributes
     ----------
     low, high
-        Ends of every column; of the columns of choices, those of the hull of their values.
+        Ends of every column. For the columns of choices, the ends of the hull of their values.
     choices
-        Columns that take certain values only; no column is in two of them.
+        Columns that take certain values only. No column is in two of them.
     """
 
     low: Array
@@ -74,7 +74,7 @@ class Space:
 
     @classmethod
     def of(cls, low: Array, high: Array, choices: Sequence[Choice] = ()) -> Space:
-        """Set the ends of the columns of choices."""
+        """Build a space with the ends of its choices' columns."""
         low, high = low.copy(), high.copy()
         for choice in choices:
             low[choice.columns] = choice.values.min(axis=0)
@@ -83,13 +83,13 @@ class Space:
 
     @property
     def mixed(self) -> bool:
-        """True if a choice is open, so that the hull is larger than the space."""
+        """True if a choice has several values, so that the hull is larger than the space."""
         return any(len(choice.values) > 1 for choice in self.choices)
 
     def widest(self, influence: Array) -> tuple[int, float] | None:
-        """Choose a cut: a column and a value, or the number of a choice (as -1 - number) and a count.
+        """Choose a cut: a column and a value, or a choice (as -1 - number) and a count of its values.
 
-        None for a single point.
+        Returns None for a single point.
         """
         spread = influence * (self.high - self.low)
         score = np.where(self.high > self.low, spread, -1.0)
@@ -107,7 +107,7 @@ class Space:
         return cut
 
     def cut(self, at: tuple[int, float]) -> tuple[Space, Space]:
-        """Both parts: below and above a value, or the first values of a choice and the rest."""
+        """Return both parts: below and above a value, or the first values of a choice and the rest."""
         where, place = at
         if where >= 0:
             high, low = self.high.copy(), self.low.copy()
@@ -129,7 +129,7 @@ class Space:
 
 @dataclass(eq=False)
 class Node:
-    """A space in the tree of cuts: cut in two, or refused as a whole for the sake of a class."""
+    """A space in the tree of cuts: cut in two, or refused as a whole in favour of a class."""
 
     space: Space
     at: tuple[int, float] | None = None
@@ -138,19 +138,19 @@ class Node:
     proof: Certificate | None = None
 
     def preorder(self) -> Iterator[Node]:
-        """All nodes of the tree: a cut, then what follows on its first side, then on the other."""
+        """Iterate over all nodes: a cut, then the nodes of its first side, then those of the other."""
         yield self
         for part in self.parts:
             yield from part.preorder()
 
     def leaves(self) -> Iterator[Node]:
-        """The boxes of the tree, in preorder."""
+        """Iterate over the boxes of the tree, in preorder."""
         return (node for node in self.preorder() if not node.parts)
 
 
 @dataclass(frozen=True, eq=False)
 class FixedPredictionSearch:
-    """The question whether every network of a box refuses every input of some spaces.
+    """Search for a proof that every network of a shift set refuses every input of some spaces.
 
     Attributes
     ----------
@@ -159,8 +159,8 @@ class FixedPredictionSearch:
     target
         The class that must not be given.
     margins
-        The margin by which another class must win on each of some boxes, given by their ends; where a
-        model is deployed in float32 or less, what covers its rounding.
+        Function for the margin by which another class must win on each of some boxes, given by
+        their ends. For a model deployed in float32, the margin covers its rounding.
     """
 
     net: Network
@@ -173,10 +173,10 @@ class FixedPredictionSearch:
     def prove(
         self, spaces: Sequence[Space], *, most: int = MOST_BOXES, deadline: float = np.inf
     ) -> list[Node] | None:
-        """A tree of refused boxes for each space; None where there is no proof.
+        """Return a tree of refused boxes for each space, or None without a proof.
 
-        There is none if some input is not refused, if more than ``most`` boxes would be needed, and at
-        the deadline.
+        There is no proof if some input is not refused, if more than ``most`` boxes would be needed,
+        or at the deadline.
         """
         roots = [Node(space) for space in spaces]
         open_, count, influence = roots, len(roots), self._influence()
@@ -198,11 +198,11 @@ class FixedPredictionSearch:
         return roots
 
     def certificate(self, trees: Sequence[Node]) -> FixedPrediction:
-        """Write down what :meth:`prove` has found."""
+        """Write the result of :meth:`prove` as a certificate."""
         return FixedPrediction.of(self.net, self.shifts, self.target, trees)
 
     def _accepted(self, nodes: Sequence[Node], deadline: float) -> bool:
-        """Find a class that beats the target on each box; True if some input is surely not refused."""
+        """Find a class that beats the target on each box, or True if an input is accepted."""
         low, high = (
             np.array([getattr(node.space, end) for node in nodes]) for end in ("low", "high")
         )
@@ -224,7 +224,7 @@ class FixedPredictionSearch:
                 certificates=True,
                 time_limit=_share(deadline, len(rivals)),
             )
-            assert report.certificates is not None  # noqa: S101  (asked for)
+            assert report.certificates is not None  # noqa: S101  (requested)
             for i in np.flatnonzero(report.robust).tolist():
                 node = nodes[rows[i]]
                 node.other, node.proof = other, report.certificates[i]
@@ -234,7 +234,7 @@ class FixedPredictionSearch:
         )
 
     def duel(self, other: int) -> tuple[Network, Shifts, int]:
-        """The networks with the logits of two classes alone, and the number of ``other`` in there."""
+        """Return the networks with only two logits, and the number of ``other`` among them."""
         if self.net.outputs <= 2:
             return self.net, self.shifts, other
         pair = [other, self.target]
@@ -256,7 +256,7 @@ class FixedPredictionSearch:
 
 
 def _with_logits(net: Network, classes: list[int]) -> Network:
-    """The network with some of its logits, in that order."""
+    """Return the network with some of its logits, in that order."""
     *hidden, last = net.layers
     pairs = [(layer.W, layer.b) for layer in hidden]
     pairs.append((last.W[classes], None if last.b is None else last.b[classes]))
@@ -264,7 +264,7 @@ def _with_logits(net: Network, classes: list[int]) -> Network:
 
 
 def _share(deadline: float, parts: int) -> float | None:
-    """Seconds for one test of some: part of what is left, and always some."""
+    """Return the seconds for one test: a part of the time left, but never zero."""
     if np.isinf(deadline):
         return None
     return max(_SHARE * (deadline - time.monotonic()) / parts, _LEAST_TIME)

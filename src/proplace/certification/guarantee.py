@@ -1,6 +1,6 @@
-"""Is a guarantee kept? One loop over its members, for whoever asks.
+"""Tests of rows against a guarantee, member by member.
 
-The members are tested one after another. Only rows that are robust for one go on to the next.
+Only rows that are robust for one member go on to the next.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class GuaranteeResult:
     robust
         True if the row is robust for every member.
     undecided
-        True if neither is known.
+        True if the row is neither proved robust nor refuted.
     lower
         Lower bound on the margin of every network of the members that were tested.
     failed
-        Position of the first member for which the row is not known to be robust; the number of
+        Position of the first member for which the row is not proved robust, or the number of
         members if there is none.
     tested
-        For each member, the rows that were tested, and the result.
+        For each member, the tested rows and the result.
     """
 
     robust: npt.NDArray[np.bool_]
@@ -61,11 +61,11 @@ class GuaranteeResult:
     def proof(self, row: int) -> Proof | None:
         """Return the proof that a row is robust, or the certificate that it is not for one member.
 
-        None if the row is undecided.
+        Returns None if the row is undecided.
         """
         found: list[Certificate | None] = []
         for rows, result in self.tested[: int(self.failed[row]) + 1]:
-            assert result.certificates is not None  # noqa: S101  (asked for)
+            assert result.certificates is not None  # noqa: S101  (requested)
             found.append(result.certificates[int(np.searchsorted(rows, row))])
         return together(found) if self.robust[row] else found[-1]
 
@@ -81,21 +81,21 @@ def prove(
     certificates: bool = True,
     progress: bool = False,
 ) -> GuaranteeResult:
-    """Test for each row if every member gives it the target class with the margin it must keep.
+    """Test for each row if every member gives it the target class with the required margin.
 
     Parameters
     ----------
     box
-        Ends of a box around each row, all points of which must be accepted. Default: the points that
-        miss the row by at most the tolerance.
+        Ends of a box around each row, all points of which must be accepted. Default: the box of the
+        tolerance.
     deadline
         Time, by ``time.monotonic``, after which rows are left undecided.
     budget
-        Limit on the work for each row and member.
+        Work limit for each row and member.
     certificates
-        Write down the proof of each verdict.
+        If True, write the proof of each verdict.
     progress
-        Show a progress bar on standard error.
+        If True, show a progress bar on standard error.
     """
     left = np.arange(len(rows))
     undecided = np.zeros(len(rows), dtype=bool)
@@ -130,11 +130,11 @@ def prove(
 
 
 def together(proofs: Sequence[Certificate | None]) -> Proof:
-    """Return one certificate as it is, several in a bundle."""
+    """Return a single certificate unchanged, or several in a bundle."""
     known = [proof for proof in proofs if proof is not None]
     return known[0] if len(known) == 1 else CertificateBundle.of(known)
 
 
 def time_left(deadline: float) -> float | None:
-    """Return the seconds to a deadline: always some, so that what is easy is done in any case."""
+    """Return the seconds to a deadline, never zero, so that easy work is always done."""
     return None if math.isinf(deadline) else max(deadline - time.monotonic(), _LEAST_TIME)

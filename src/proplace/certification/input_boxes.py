@@ -1,8 +1,8 @@
-r"""Robustness over boxes of inputs: one more interval layer in front of the network.
+r"""Robustness over input boxes: one more interval layer before the network.
 
-A person may miss an answer by a little, so that it must be accepted, by every network of Delta, at every
-point of a box :math:`[c - r, c + r]` around it. That is the robustness of *one* point for a larger
-network. With the row :math:`(c, r)` as its input, its first layers are
+With a tolerance, every network of Delta must accept every point of a box :math:`[c - r, c + r]`
+around a counterfactual. This is the robustness of *one* point for a larger network. With the row
+:math:`(c, r)` as its input, its first layers are
 
 .. math::
     p = \max(0,\ c + v \odot r), \quad q = \max(0,\ -c + w \odot r), \qquad v, w \in [-1, 1]^n ,
@@ -14,11 +14,11 @@ first of them on :math:`u = u^+ - u^-`: weights in :math:`[\underline W, \overli
 :math:`u^+` and in
 :math:`[-\overline W, -\underline W]` on :math:`u^-`.
 
-Nothing is lost by this. Whatever the shares v and w, :math:`p - q` lies in the box, and every point of
-it is reached; p and q act through :math:`p - q` alone, as all weights on them are fixed. Of
-:math:`u^+_j` and :math:`u^-_j` one is 0, so that a weight and its counterpart need not agree: only one
-of them counts. So the two sets of outputs are equal, all of :mod:`proplace.certification` applies, and
-its branching on the sign of :math:`u_j` is the split that a box across 0 needs.
+This is exact. For all shares v and w, :math:`p - q` lies in the box, and every point of the box is
+reached. p and q act only through :math:`p - q`, because all weights on them are fixed. One of
+:math:`u^+_j` and :math:`u^-_j` is 0, so a weight and its counterpart need not agree: only one of
+them counts. The two sets of outputs are therefore equal, all of :mod:`proplace.certification`
+applies, and branching on the sign of :math:`u_j` is the split that a box across 0 needs.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ InputBox: TypeAlias = "tuple[Array, Array]"
 
 
 def checked_box(rows: Array, box: tuple[npt.ArrayLike, npt.ArrayLike]) -> InputBox:
-    """The ends of a box around each row, as arrays; an InputError says what is wrong with them."""
+    """Return the ends of a box around each row as arrays, or raise an InputError."""
     low, high = (np.array(end, dtype=np.float64, ndmin=2) for end in box)
     for name, end in (("lower", low), ("upper", high)):
         if end.shape != rows.shape:
             raise InputError(
-                f"the {name} ends of the boxes have shape {end.shape}, but the rows have {rows.shape}; "
-                "give an end for every number of every row",
+                f"the {name} ends of the boxes have shape {end.shape}, but the rows have "
+                f"{rows.shape}. Give an end for every number of every row",
                 name="box",
             )
     with np.errstate(over="ignore", invalid="ignore"):
         outside = ~((low <= rows) & (rows <= high) & np.isfinite(high - low)).all(axis=1)
     if outside.any():
         raise InputError(
-            f"row {int(np.flatnonzero(outside)[0])} does not lie in its box, or the box is not finite; "
-            "give ends with low <= row <= high",
+            f"row {int(np.flatnonzero(outside)[0])} does not lie in its box, or the box is not "
+            "finite. Give ends with low <= row <= high",
             name="box",
             row=int(np.flatnonzero(outside)[0]),
         )
@@ -69,12 +69,12 @@ def checked_box(rows: Array, box: tuple[npt.ArrayLike, npt.ArrayLike]) -> InputB
 
 @dataclass(frozen=True, eq=False)
 class InputBoxes:
-    """A network and its Delta, as a larger network that takes boxes of inputs.
+    """A network and its shift set, as a larger network that takes input boxes.
 
     Attributes
     ----------
     original, delta
-        The network that takes points, and its box of parameters.
+        The network that takes points, and its shift set.
     """
 
     original: Network
@@ -82,12 +82,12 @@ class InputBoxes:
 
     @cached_property
     def net(self) -> Network:
-        """The larger network, with middle parameters."""
+        """The larger network, with parameters at the centres of their intervals."""
         return Network([(box.middle.W, box.middle.b) for box in self._boxes])
 
     @cached_property
     def shifts(self) -> Shifts:
-        """The box of the larger network's parameters."""
+        """The shift set of the larger network."""
         low, high = (
             Network([(layer.W, layer.b) for layer in layers])
             for layers in ([box.low for box in self._boxes], [box.high for box in self._boxes])
@@ -96,37 +96,37 @@ class InputBoxes:
 
     @staticmethod
     def rows(low: Array, high: Array) -> Array:
-        """The rows :math:`(c, r)` of some boxes; r is rounded up, so that nothing is left out."""
+        """Return the rows :math:`(c, r)` of some boxes, with r rounded up to cover the whole box."""
         centre = low + (high - low) / 2.0
         radius = np.maximum(np.nextafter(high - centre, np.inf), np.nextafter(centre - low, np.inf))
         radius = np.where(low == high, 0.0, radius)
         return np.concatenate([np.where(low == high, low, centre), radius], axis=-1)
 
     def point(self, hidden: Sequence[Array]) -> Array:
-        """The point of the box that belongs to activations of the larger network."""
+        """Return the point of the box that belongs to activations of the larger network."""
         n = self.original.inputs
         result: Array = hidden[0][..., :n] - hidden[0][..., n:]
         return result
 
     def behind(self, hidden: Sequence[Array]) -> list[Array]:
-        """Activations of the network itself among those of the larger one."""
+        """Select the activations of the original network among those of the larger one."""
         return list(hidden[self._front :])
 
     def of_network(
         self, pairs: Sequence[tuple[Array, Array]], hidden: Sequence[Array]
     ) -> list[tuple[Array, Array]]:
-        """The layers of the network itself in a shift of the larger one, with these activations."""
+        """Select the layers of the original network in a shift of the larger one."""
         first, bias = pairs[self._front]
         seen = hidden[self._front - 1]
         m = first.shape[1] // 2
         W = np.where(seen[:m] >= seen[m:], first[:, :m], -first[:, m:])
         return [(W, bias), *pairs[self._front + 1 :]]
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     @cached_property
     def _front(self) -> int:
-        """Number of layers in front of the network's own."""
+        """Number of layers before those of the original network."""
         return len(self._boxes) - len(self.original.layers)
 
     @cached_property
@@ -149,9 +149,9 @@ class InputBoxes:
 
 
 def _signed(net: Network) -> list[Layer]:
-    """The input transform as layers whose activations are the positive and the negative parts.
+    """Return the input transform as layers of the positive and the negative parts.
 
-    A factor per column and a matrix are two layers: their product would be rounded.
+    A factor per column and a matrix become two layers, because their product would be rounded.
     """
     front, n = net.input_transform, net.inputs
     maps: list[tuple[Array, Array | None]] = []

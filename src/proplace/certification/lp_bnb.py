@@ -1,12 +1,13 @@
-r"""The least objective of one row, exactly: branch and bound on linear programs.
+r"""The smallest objective of one row, exactly: branch and bound on linear programs.
 
-Each node of the tree is the relaxation of :mod:`proplace.certification.node_program` under some splits.
-When its optimal point satisfies ``h <= max(0, U)`` everywhere, it is a point of the original problem
-and the node is solved; otherwise the neuron with the largest violation is split. The tree is finite.
+Each node of the tree is the relaxation of :mod:`proplace.certification.node_program` under some
+splits. If its optimal point satisfies ``h <= max(0, U)`` everywhere, it is a point of the original
+problem and the node is solved. Otherwise the neuron with the largest violation is split. The tree
+is finite.
 
-The solver is not trusted: the bound of each node is computed anew from its dual values
-(:mod:`proplace.certification.node_program`), and its optimal point is turned into a concrete shifted
-network and evaluated by a forward pass.
+The solver is not trusted: the bound of each node is recomputed from its dual values
+(:mod:`proplace.certification.node_program`), and its optimal point is turned into a concrete
+shifted network and evaluated by a forward pass.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from proplace.certification.bounds import Splits, WorstCaseProblem
     from proplace.core.network import Array
 
-_SECONDS_PER_CELL = 8e-8  # to build a node program: one that is not ready in time is not begun
+_SECONDS_PER_CELL = 8e-8  # to build a node program, which is not started if it would end too late
 
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Bounds on the least value of one objective and the activations that reach ``upper``.
+    """Bounds on the minimum of one objective, and the activations that reach ``upper``.
 
     Attributes
     ----------
@@ -43,13 +44,13 @@ class Minimum:
     hidden
         Activations of the concrete shift that reaches ``upper``.
     nodes
-        How many nodes the tree has.
+        Number of nodes of the tree.
     multiplier_size
-        What the solver's duals add to the sizes of which rounding takes its share (see
+        Contribution of the solver's duals to the bound on rounding errors (see
         :mod:`proplace.certification.roundoff`).
     leaves
-        Where a trace was asked for and the threshold is proved: the leaves of the tree with the
-        multipliers from which that follows.
+        With a trace, if the threshold is proved: the leaves of the tree with the multipliers that
+        prove it.
     """
 
     lower: float
@@ -69,12 +70,12 @@ def minimise(
     open_leaves: OpenLeaves | None = None,
     traced: bool = False,
 ) -> Minimum:
-    """Least value of the objective over Delta, for a problem of a single row.
+    """Minimise the objective over Delta, for a problem of a single row.
 
-    Stops when the bounds meet, or as soon as they lie on one side of ``threshold``, or at the deadline,
-    or after ``most_nodes`` nodes.
-    ``open_leaves`` is what another search has left of the tree: only these are searched, and the closed
-    ones count with their bound. With ``traced`` the leaves of the tree are returned too.
+    The search stops when the bounds are equal or on one side of ``threshold``, at the deadline, or
+    after ``most_nodes`` nodes. ``open_leaves`` is the rest of another search's tree: only these
+    leaves are searched, and the closed ones contribute their bound. With ``traced``, the leaves of
+    the tree are returned too.
     """
     incumbent, lower = _Incumbent.of(problem)
     if not problem.activations.preactivations:  # one hidden layer: the minimum is at a corner
@@ -117,7 +118,7 @@ class _Tree:
         self.closed, self.nodes, self.multiplier_size = closed, 0, 0.0
         self.heap: list[tuple[float, int, list[Array] | None, NodeDuals]] = []
         self.shut: list[NodeDuals] = []
-        self.ticket = itertools.count()  # equal bounds: first come, first served
+        self.ticket = itertools.count()  # equal bounds: first in, first out
 
     def grow(
         self, roots: Sequence[tuple[Splits, ...]], threshold: float | None, most_nodes: float
@@ -125,7 +126,7 @@ class _Tree:
         """Bound the given nodes and split them, until the bounds suffice or a limit is reached."""
         for splits in roots:
             if self.nodes >= most_nodes or time.monotonic() >= self.deadline:
-                self.closed = -np.inf  # nothing is known of the other nodes
+                self.closed = -np.inf  # the other nodes have no bound
                 return
             self._visit(splits, -np.inf)
         while self.heap and not self._suffice(threshold):
@@ -147,23 +148,23 @@ class _Tree:
         return min(self.closed, self.heap[0][0]) if self.heap else self.closed
 
     def leaves(self, threshold: float) -> tuple[Nodes, ...]:
-        """All leaves with the multipliers behind their bounds."""
+        """Return all leaves with the multipliers of their bounds."""
         nodes = [*self.shut, *(entry[-1] for entry in self.heap)]
         return tuple(self.program.dual_bounds.leaf(node, threshold) for node in nodes)
 
     def _suffice(self, threshold: float | None) -> bool:
-        """Test if the bounds lie on one side of the threshold, or meet."""
+        """Test if the bounds lie on one side of the threshold, or are equal."""
         lower, upper = self.lower(), self.incumbent.value
         if threshold is not None and (lower >= threshold or upper < threshold):
             return True
         return upper - lower <= EQUAL_BOUNDS * max(self.unit, abs(upper))
 
     def _visit(self, splits: tuple[Splits, ...], known: float) -> None:
-        """Bound a node, of whose parent ``known`` is a bound."""
+        """Bound a node whose parent has the bound ``known``."""
         self.nodes += 1
         bound = self.program.bound(splits)
         node = NodeDuals(splits, bound.duals, bound.value == np.inf)
-        if node.empty:  # no shift lies in this branch
+        if node.empty:  # this branch contains no shift
             self.shut.append(node)
             return
         self.multiplier_size = max(self.multiplier_size, bound.multiplier_size)
@@ -175,9 +176,9 @@ class _Tree:
 def refine_attack(problem: WorstCaseProblem, hidden: list[Array]) -> tuple[float, list[Array]]:
     """Improve a concrete shift, for a problem of a single row, to the worst one with the same signs.
 
-    Once the signs of U are fixed for all neurons that lower the objective, it is convex in the first
-    activations. So its least value is that of a linear program, and is often not at a corner. With two
-    hidden layers, a corner that its own gradient points to is that least value.
+    Once the signs of U are fixed for all neurons that lower the objective, the objective is convex
+    in the first activations. Its minimum is therefore that of a linear program, often not at a
+    corner. With two hidden layers, a corner in the direction of its own gradient is the minimum.
     """
     abstraction, activations = problem.abstraction, problem.activations
     a, const = problem.objective
@@ -188,7 +189,7 @@ def refine_attack(problem: WorstCaseProblem, hidden: list[Array]) -> tuple[float
             return value, hidden
     incumbent = _Incumbent(problem, value, tuple(layer[0] for layer in hidden))
     if activations.preactivations:
-        unused = [np.zeros(inner.width) for inner in abstraction.inner]  # no bound is asked for
+        unused = [np.zeros(inner.width) for inner in abstraction.inner]  # no bound is needed
         program = NodeProgram(problem, unused)
         splits = []
         for index, inner in enumerate(abstraction.inner):
@@ -208,7 +209,7 @@ class _Incumbent:
 
     @classmethod
     def of(cls, problem: WorstCaseProblem) -> tuple[_Incumbent, float]:
-        """Start from the shift that one backward pass suggests; also return the bound of the pass."""
+        """Start from the shift of one backward pass, and return the bound of the pass too."""
         activations, incumbent = problem.activations, cls(problem)
         bound = problem.abstraction.backward(
             activations, *problem.objective, start_slopes(activations)
@@ -217,7 +218,7 @@ class _Incumbent:
         return incumbent, float(bound.value[0])
 
     def offer(self, point: list[Array] | None, sides: list[Array] | None = None) -> None:
-        """Make a relaxed point concrete and keep it if it is better."""
+        """Make a relaxed point concrete, and store it if it is better."""
         if point is None:
             return
         activations, (a, const) = self.problem.activations, self.problem.objective

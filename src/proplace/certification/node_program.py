@@ -7,24 +7,24 @@ It is the relaxation of :mod:`proplace.certification.bounds` with all slopes opt
     h_1 \in \text{box},\quad h_i \ge 0,\quad h_i \ge L_i(h_{i-1}),\quad
     h_i \le s_i U_i(h_{i-1}) + t_i ,
 
-with ``U_i <= h_i <= 0`` or ``h_i <= U_i`` in place of the chord where the tree has split. The rows of
-all three kinds are built once; a split only changes bounds, so that each program starts from the
-basis of the last one.
+with ``U_i <= h_i <= 0`` or ``h_i <= U_i`` in place of the chord for split neurons. The rows of all
+three kinds are built once. A split only changes bounds, so each program starts from the basis of
+the last one.
 
-The solver of these programs is not trusted. Of its answer only the dual values :math:`p, q, r \ge 0`
-of the rows ``h >= L``, ``h >= U`` (after a split to -1) and ``h <= s U + t`` are used. With the
-coefficients :math:`a` of a layer's activations,
+The solver of these programs is not trusted. Only its dual values :math:`p, q, r \ge 0` of the rows
+``h >= L``, ``h >= U`` (after a split to -1) and ``h <= s U + t`` are used. With the coefficients
+:math:`a` of a layer's activations,
 
 .. math::
     a_k h_k \ \ge\ p_k L_k + q_k U_k - r_k (s_k U_k + t_k)
 
 holds for *any* :math:`p, q, r \ge 0` with :math:`r \ge p + q - a` (the rest falls on ``h >= 0``).
-Layer by layer, from the last hidden one to the second, this leaves a linear function of :math:`h_1`,
-whose minimum over the exact box is the bound. Duals that violate the conditions are first moved to
-where they hold.
+Layer by layer, from the last hidden one to the second, this leaves a linear function of
+:math:`h_1`, whose minimum over the exact box is the bound. Duals that violate the conditions are
+first projected onto them.
 
-An objective of 0 has the value 0 at every point. So multipliers that bound it from below by more than
-0 prove that a node has no point at all.
+An objective of 0 has the value 0 at every point. Multipliers that bound it from below by more than
+0 therefore prove that a node has no point.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 
 _SHOWS = 1e-6  # a rounding error, relative to the value or to the last layer's parameters
-_EMPTY = 1e-9  # by this much a ray of largest entry 1 must bound 0 from below
+_EMPTY = 1e-9  # a ray of largest entry 1 must bound 0 from below by this much
 _DOUBLINGS = 100  # of a ray, until it proves a threshold
 
 
 class NodeDuals(NamedTuple):
     """The proof of a node's bound: the solver's duals, or its dual ray if the node is empty.
 
-    Without duals (the solver gave no answer) it rests on the slopes to start from.
+    None means that the solver failed. The bound then rests on the initial slopes.
     """
 
     splits: tuple[Splits, ...]
@@ -63,7 +63,7 @@ class NodeDuals(NamedTuple):
 
 
 class DualBound(NamedTuple):
-    """A bound, and what its multipliers add to the sizes of which rounding takes its share.
+    """A bound, and the contribution of its multipliers to the bound on rounding errors.
 
     See :mod:`proplace.certification.roundoff`.
     """
@@ -92,9 +92,8 @@ class DualBounds:
         The problem of this row.
     sizes
         Largest sizes of the pre-activations of each inner layer.
-    rows
-        Where, among all duals, those of each block of rows begin: for each inner layer the blocks
-        ``h >= L``, ``h <= s U + t``, and ``h <= U`` or ``h >= U``.
+    Start of each block of rows among all duals: for each inner layer the blocks ``h >= L``, ``h <=
+    s U + t``, and ``h <= U`` or ``h >= U``.
     """
 
     problem: WorstCaseProblem
@@ -102,11 +101,11 @@ class DualBounds:
     rows: Index
 
     def bound(self, duals: Array, splits: tuple[Splits, ...]) -> DualBound:
-        """The bound of the problem's objective at a node."""
+        """Bound the problem's objective at a node."""
         return self._bound(duals, splits, self.problem.objective)
 
     def proof_of_emptiness(self, ray: Array, splits: tuple[Splits, ...]) -> Array | None:
-        """The ray, or its negative, if it proves that a node is empty, also after rounding."""
+        """Return the ray, or its negative, if it proves after rounding that a node is empty."""
         ray = ray / max(float(np.abs(ray).max()), 1e-300)
         zero = Objective(np.zeros_like(self.problem.objective.a), 0.0)
         better = max((ray, -ray), key=lambda r: self._bound(r, splits, zero).value)
@@ -115,17 +114,18 @@ class DualBounds:
         return better if value - error > _EMPTY else None
 
     def leaf(self, node: NodeDuals, threshold: float) -> Nodes:
-        r"""Turn the multipliers behind a bound into slopes and split multipliers.
+        r"""Turn the multipliers of a bound into slopes and split multipliers.
 
         With :math:`a^+ = \max(a, 0)` and the excess :math:`e = \max(p - a^+, 0)`, the part
-        :math:`e\,(L - s U - t)` of a neuron's bound is at most :math:`e (1 - s)(U - \max U)`, since
-        :math:`L \le U` wherever the activations before are :math:`\ge 0`. What is left has
-        :math:`p \le a^+`, a slope :math:`p / a^+`, and all else on U is a multiplier of its range.
+        :math:`e\,(L - s U - t)` of a neuron's bound is at most :math:`e (1 - s)(U - \max U)`,
+        because :math:`L \le U` for activations :math:`\ge 0` of the layer before. The rest has
+        :math:`p \le a^+`, a slope :math:`p / a^+`, and all other terms in U are multipliers of its
+        range.
         """
         splits, duals, empty = node
         alpha = [slopes[0].copy() for slopes in start_slopes(self.problem.activations)]
         gamma = [np.zeros(len(split)) for split in splits]
-        if duals is not None and empty:  # any multiple of the ray is valid: take enough of it
+        if duals is not None and empty:  # any multiple of the ray is valid: take a large one
             for _ in range(_DOUBLINGS):
                 if self.bound(duals, splits).value >= threshold:
                     break
@@ -150,7 +150,7 @@ class DualBounds:
         )
 
     def _bound(self, duals: Array, splits: tuple[Splits, ...], objective: Objective) -> DualBound:
-        """The bound of any objective; where multipliers are so large that rounding shows, less it."""
+        """Bound any objective, minus the rounding error if multipliers are very large."""
         abstraction, activations = self.problem.abstraction, self.problem.activations
         a, value = objective
         size = 0.0
@@ -169,7 +169,7 @@ class DualBounds:
     def _multipliers(
         self, index: int, duals: Array, splits: tuple[Splits, ...], a: Array
     ) -> _LayerMultipliers:
-        """Valid multipliers of one inner layer, whose activations have the coefficients ``a``."""
+        """Return valid multipliers of an inner layer with coefficients ``a`` of its activations."""
         ranges, split = self.problem.activations.preactivations[index], splits[index]
         slope, offset = (part[0] for part in chords(ranges, split[None]))
         first, chord, side, end = self.rows[3 * index : 3 * index + 4]
@@ -180,8 +180,8 @@ class DualBounds:
         return _LayerMultipliers(p, q, r, slope, offset)
 
 
-_ORDINARY = 2.0**10  # numbers of a program beyond it, or below its inverse, get units
-_VIOLATED = 1e-10  # by this much, in its unit, an activation must exceed max(0, U) to be split
+_ORDINARY = 2.0**10  # larger numbers of a program, or smaller than its inverse, get units
+_VIOLATED = 1e-10  # smallest violation of max(0, U), in its unit, that leads to a split
 
 
 class NodeBound(NamedTuple):
@@ -190,15 +190,15 @@ class NodeBound(NamedTuple):
     Attributes
     ----------
     value
-        A proved bound; infinite if the node is proved to be empty.
+        A proved bound, infinite if the node is proved to be empty.
     point
-        Activations of the relaxed optimum; None when the solver gave none, and the bound comes from
+        Activations of the relaxed optimum, or None if the solver gave none and the bound comes from
         fixed slopes.
     duals
-        What the bound follows from; the dual ray of an empty node; None without an answer.
+        Origin of the bound, or the dual ray of an empty node. None after a solver failure.
     multiplier_size
-        What the duals add to the sizes of which rounding takes its share. A node without points adds
-        nothing to the errors of the others.
+        Contribution of the duals to the bound on rounding errors. An empty node contributes
+        nothing.
     """
 
     value: float
@@ -242,14 +242,14 @@ class NodeProgram:
     def branch(
         self, splits: tuple[Splits, ...], point: list[Array] | None
     ) -> tuple[int, int] | None:
-        """Pick the open neuron whose activation exceeds max(0, U) the most, or None if none does.
+        """Pick the unstable neuron whose activation exceeds max(0, U) the most, or None if none does.
 
-        Without a point: the open neuron whose chord can lie furthest above the ReLU.
+        Without a point, pick the unstable neuron with the largest gap between chord and ReLU.
         """
         formulation, best, pick = self.formulation, _VIOLATED, None
         for index, inner in enumerate(self.problem.abstraction.inner):
             if point is None:
-                over = formulation.offsets[index].copy()  # the chord's height where U = 0
+                over = formulation.offsets[index].copy()  # height of the chord at U = 0
             else:
                 over = point[index + 1] - np.maximum(inner.high(point[index]), 0.0)
             over /= self.units.columns[formulation.columns_of(index)]
@@ -273,7 +273,7 @@ class NodeProgram:
             self.program.set_solver_column_bounds(
                 columns, formulation.low[here] / units, high / units
             )
-            # One upper side at a time: the chord while open; after a split h <= U, or h >= U.
+            # One upper side at a time: first the chord, after a split h <= U or h >= U.
             first, side, end = formulation.rows[3 * index + 1 : 3 * index + 4]
             chord, unbounded = formulation.row_high[first:side], np.full(len(split), -np.inf)
             low = np.concatenate([unbounded, np.where(split < 0, b_high, -np.inf)])
@@ -289,20 +289,20 @@ class NodeProgram:
             self.program.set_solver_row_bounds(rows, low[used] * units, high[used] * units)
 
     def _spread(self, duals: Array) -> Array:
-        """Duals of all rows: 0 for those that the program has no need of."""
+        """Return the duals of all rows, with 0 for rows that the program leaves out."""
         result = np.zeros(self.formulation.rows[-1])
         result[self.formulation.used] = duals * self.units.rows * self.units.objective
         return result
 
     def _proof_of_emptiness(self, splits: tuple[Splits, ...]) -> Array | None:
-        """The solver's dual ray, if it proves that the node is empty."""
+        """Return the solver's dual ray, if it proves that the node is empty."""
         ray = self.program.dual_ray()
         if ray is None:
             return None
         return self.dual_bounds.proof_of_emptiness(self._spread(ray), splits)
 
     def _emptiness_without_costs(self, splits: tuple[Splits, ...]) -> Array | None:
-        """The same where the solver stalls: solve again with a zero objective.
+        """Prove emptiness after the solver stalls: solve again with a zero objective.
 
         Feasibility alone is easier to decide.
         """
@@ -314,7 +314,7 @@ class NodeProgram:
         return ray
 
     def _bound_of_fixed_slopes(self, splits: tuple[Splits, ...]) -> float:
-        """The bound of one backward pass, which needs no solver."""
+        """Return the bound of one backward pass, which needs no solver."""
         activations = self.problem.activations
         uppers = [
             chords(ranges, split[None])
@@ -333,22 +333,22 @@ class _Formulation:
     Attributes
     ----------
     cost, low, high
-        Of the columns: the activations of all hidden layers.
+        Costs and bounds of the columns: the activations of all hidden layers.
     columns
-        Where the columns of each hidden layer begin, and the end.
+        Start of the columns of each hidden layer, and the end.
     matrix
-        The rows that are used.
+        The rows in use.
     row_low, row_high
         Bounds of all rows, used or not.
     rows
-        Where each block of rows begins, and the end: for each inner layer the blocks ``h >= L``,
-        ``h <= s U + t``, and ``h <= U`` or ``h >= U``, one row per neuron.
+        Start of each block of rows, and the end: for each inner layer the blocks ``h >= L``, ``h <=
+        s U + t``, and ``h <= U`` or ``h >= U``, one row per neuron.
     used
-        Numbers of the rows that can bind at an optimum; the others are left out.
+        Numbers of the rows that can bind at an optimum. The others are left out.
     open
         Per inner layer, the neurons that may be split.
     offsets
-        Per inner layer, the heights of the chords where U = 0.
+        Per inner layer, the heights of the chords at U = 0.
     most
         Largest activations of each hidden layer.
     """
@@ -376,7 +376,7 @@ class _Formulation:
         activations, a = problem.activations, problem.objective.a
         preactivations = activations.preactivations
         may_split = [ranges.open_upper[0] for ranges in preactivations]
-        may_split[-1] = may_split[-1] & (a < 0.0)  # elsewhere nothing pushes it up
+        may_split[-1] = may_split[-1] & (a < 0.0)  # nothing pushes the others up
         most = [
             activations.high[0],
             *(np.maximum(ranges.U_max[0], 0.0) for ranges in preactivations),
@@ -418,9 +418,9 @@ class _Formulation:
 
 
 def _binding_sides(problem: WorstCaseProblem, index: int) -> tuple[Mask, Mask]:
-    """Neurons of an inner layer whose lower side, and whose upper side, can bind at an optimum.
+    """Find the neurons of an inner layer whose lower or upper side can bind at an optimum.
 
-    Behind the last layer there is only the objective, which pushes each neuron one way.
+    After the last layer there is only the objective, which pushes each neuron one way.
     """
     ranges, a = problem.activations.preactivations[index], problem.objective.a
     lower, upper = ranges.L_max[0] > 0.0, ranges.U_max[0] > 0.0
@@ -430,7 +430,7 @@ def _binding_sides(problem: WorstCaseProblem, index: int) -> tuple[Mask, Mask]:
 
 
 def _rows(W: Array, which: Mask, can_be_active: Mask, columns: Index) -> Array:
-    """Rows ``h' - W h`` of some neurons over all columns; ``columns``: where h and h' begin."""
+    """Return rows ``h' - W h`` of some neurons over all columns, with ``columns`` their starts."""
     neurons = np.flatnonzero(which)
     rows = np.zeros((len(neurons), len(can_be_active)))
     before = slice(columns[0], columns[1])
@@ -441,10 +441,10 @@ def _rows(W: Array, which: Mask, can_be_active: Mask, columns: Index) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """Units, powers of two, in which the numbers of a program lie near 1: no number is rounded.
+    """Units, powers of two, that bring the numbers of a program near 1 without rounding.
 
-    HiGHS refuses or drops what is very large or very small, and its tolerances are absolute. Programs
-    of ordinary size are left as they are.
+    HiGHS rejects or drops very large and very small numbers, and its tolerances are absolute.
+    Programs of ordinary size stay unchanged.
     """
 
     columns: Array
@@ -465,15 +465,15 @@ class _Units:
 
 
 def _power(sizes: Array) -> Array:
-    """The power of two near each size; 1 for 0, and for what is near an overflow or underflow."""
+    """Return the power of two near each size, or 1 for 0 and near an overflow or underflow."""
     sizes = np.where((sizes > 2.0**-500) & (sizes < 2.0**500), sizes, 1.0)
     return np.ldexp(1.0, np.frexp(sizes)[1])
 
 
 def _loaded(formulation: _Formulation, units: _Units) -> LinearProgram:
-    """The program in the solver."""
+    """Load the program into the solver."""
     program, matrix, used = LinearProgram(WITH_DUALS), formulation.matrix, formulation.used
-    # Some programs make the simplex method go round in circles; none needs as many steps.
+    # The simplex method cycles on some programs. None needs as many steps.
     program.limit_iterations(5000 + 50 * sum(matrix.shape))
     program.load(
         formulation.cost * units.columns / units.objective,

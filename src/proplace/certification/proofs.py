@@ -1,10 +1,10 @@
-"""From verdicts to certificates, for whole tables.
+"""Certificates from verdicts, for whole tables.
 
-While rows are decided, the engine keeps what proves them (:class:`ProofTrace`): the leaves of their
-trees with their multipliers, or the activations of a shift that misses the threshold. Here the
-multipliers are rounded to few digits and every proof is tested at once, by outward-rounded floats;
-what fails gets more digits, and in the end the exact checker. A row without a proof has no verdict.
-The JSON of a certificate is written when it is asked for.
+While rows are decided, the engine stores their proofs (:class:`ProofTrace`): the leaves of their
+trees with their multipliers, or the activations of a shift below the threshold. Here the
+multipliers are rounded to few digits and all proofs are tested at once, by outward-rounded floats.
+Failed proofs get more digits, and in the end the exact checker decides. A row without a proof has
+no verdict. The JSON of a certificate is written on demand.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
 
 
-_DIGITS = (4, 8, None)  # of multipliers: as few as prove the threshold; None is all of them
+_DIGITS = (4, 8, None)  # of multipliers: as few as prove the threshold, None for all
 
 
 @dataclass(frozen=True, eq=False)
 class Claims:
     """Subject of certificates: rows, a target class, and the required margin of each row.
 
-    ``box`` holds the ends of a box around each row, where that is to be kept at every point of it;
-    ``larger`` then is the network that takes such boxes, of which a trace speaks.
+    ``box`` holds the ends of a box around each row, if all of its points must be accepted.
+    ``larger`` is then the network that takes such boxes, and traces refer to it.
     """
 
     net: Network
@@ -54,12 +54,12 @@ class Claims:
 
     @property
     def objectives(self) -> Array:
-        """Rows over the logits of which the margin is the least."""
+        """Rows over the logits whose minimum is the margin."""
         return self.net.objectives(self.target)
 
     @property
     def seen(self) -> Array:
-        """Rows as the first layer sees them, of the larger network if there is one."""
+        """Rows as inputs of the first layer, of the larger network if there is one."""
         if self.box is None or self.larger is None:
             return self.net.transform(self.X)
         return self.larger.rows(*self.box)
@@ -74,9 +74,9 @@ class Claims:
         return None if self.box is None else (self.box[0][row], self.box[1][row])
 
     def shifted(self, row: int, hidden: Sequence[Array], c: Array) -> tuple[Network, Array]:
-        """The network of Delta with these activations at a row, or at the point of its box they are for.
+        """Return the network of Delta with these activations at a row, or at a point of its box.
 
-        Also returns that point. Among such networks it is the one with the least ``c . logits``.
+        The second result is that point. Among such networks, this one minimises ``c . logits``.
         """
         x, ends = self.X[row], self.ends(row)
         if ends is not None and self.larger is not None:
@@ -113,16 +113,16 @@ class Claims:
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """Rows by what their bounds say of them, up to rounding.
+    """Rows sorted by their bounds, up to rounding.
 
     Attributes
     ----------
     robust
-        Rows that keep their threshold.
+        Rows that reach their threshold.
     refuted
         Rows for which a concrete shift misses it.
     risky
-        Of the refuted: those whose shift, once it is written down, may miss it no longer.
+        Refuted rows whose shift may reach the threshold again after it is written.
     """
 
     robust: Index
@@ -149,14 +149,14 @@ class Multipliers:
 
 @dataclass(frozen=True, eq=False)
 class Proofs:
-    """Verdicts about a batch of rows, and their proofs.
+    """Verdicts on a batch of rows, and their proofs.
 
     Attributes
     ----------
     robust
         The verdicts.
     proved
-        Rows that have a proof; the others have no verdict.
+        Rows that have a proof. The others have no verdict.
     """
 
     claims: Claims
@@ -169,7 +169,7 @@ class Proofs:
         return len(self.claims)
 
     def certificate(self, row: int) -> Certificate | None:
-        """Write down the proof of one row; None if there is none."""
+        """Write the proof of one row, or return None if there is none."""
         if not self.proved[row]:
             return None
         return _certificate(
@@ -178,11 +178,11 @@ class Proofs:
 
 
 def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float = np.inf) -> Proofs:
-    """Prove what was decided, with the fewest digits with which the proof of each row passes.
+    """Prove the decided rows, with the fewest digits that pass for each row.
 
-    What is decided by a hair is given to the exact checker. If it does not agree, the opposite may be
-    true, since rounding can have turned the verdict: then that is proved, if it can be. Rows whose proof
-    is not complete at the deadline have none.
+    The exact checker decides the narrowest verdicts. If it disagrees, the opposite may be true,
+    because rounding can reverse a verdict. The opposite is then proved if possible. A row without a
+    complete proof at the deadline has none.
     """
     search = _FewestDigits.of(claims, trace, decided, deadline)
     left = decided.robust
@@ -195,7 +195,7 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
     proved = _mask(len(claims), decided.robust, decided.refuted)
 
     def accepted(row: int) -> bool:
-        """Test if the exact checker accepts the proof in the time that is left."""
+        """Test if the exact checker accepts the proof in the remaining time."""
         left = deadline - time.monotonic()
         if left <= 0.0:
             return False
@@ -226,7 +226,7 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
 
 
 class _FewestDigits:
-    """The multipliers of the robust rows of a batch, while they are rounded to fewer digits."""
+    """The multipliers of the robust rows of a batch, during their rounding to fewer digits."""
 
     def __init__(
         self, claims: Claims, tight: Mask, multipliers: Multipliers, deadline: float
@@ -240,7 +240,7 @@ class _FewestDigits:
     def of(
         cls, claims: Claims, trace: ProofTrace, decided: Decided, deadline: float
     ) -> _FewestDigits:
-        """Start with the multipliers as they were found."""
+        """Start with the unrounded multipliers."""
         lower: list[Array] = []
         upper: list[Array] = []
         if trace.activations is not None:
@@ -251,10 +251,10 @@ class _FewestDigits:
         return cls(claims, trace.tight, Multipliers(lower, upper, leaves), deadline)
 
     def round(self, rows: Index, digits: int | None) -> Index:
-        """Round the multipliers of the rows, keep what passes, return the rows that fail.
+        """Round the multipliers of the rows, store those that pass, and return the rows that fail.
 
-        Rows whose ranges were tightened, and rows whose ranges were not, are tested apart. Rows that
-        are not tested before the deadline fail, but the first leaves are tested in any case.
+        Rows with and without tightened ranges are tested separately. Rows that are not tested
+        before the deadline fail, but the first leaves are always tested.
         """
         is_tight = self.tight[rows] & (len(self.multipliers.upper) > 1)
         failed = [
@@ -280,7 +280,7 @@ class _FewestDigits:
                 leaves = np.flatnonzero(place[nodes.row] >= 0)
                 for start in range(0, len(leaves), self.leaves_at_once):
                     some = leaves[start : start + self.leaves_at_once]
-                    if digits is not None:  # more digits follow, so one leaf that fails is enough
+                    if digits is not None:  # more digits follow, so one failed leaf is enough
                         some = some[~failed[nodes.row[some]]]
                     if not len(some):
                         continue
@@ -306,9 +306,9 @@ class _FewestDigits:
 
 
 def _gathered(trace: ProofTrace, objective: int, decided: Decided, count: int) -> Nodes:
-    """Leaves of all robust rows for one objective, sorted by row; a root node is one leaf.
+    """Return the leaves of all robust rows for one objective, sorted by row.
 
-    The trees of risky rows were not grown to their end, so they have that one.
+    A root node is one leaf. The trees of risky rows are unfinished, so they have only that leaf.
     """
     robust, risky = decided.robust, decided.risky
     if trace.activations is None:
@@ -329,7 +329,7 @@ def _gathered(trace: ProofTrace, objective: int, decided: Decided, count: int) -
 
 
 def _without_unused(nodes: Nodes, used: Sequence[Mask], usual: Sequence[Array]) -> Nodes:
-    """Set slopes that are not used to the usual ones: these need not be written down."""
+    """Set unused slopes to the usual ones, which are not written."""
     alpha = [
         np.where(mask, layer, slopes[nodes.row])
         for mask, layer, slopes in zip(used, nodes.alpha, usual, strict=True)
@@ -372,7 +372,7 @@ def _significant(values: Array, digits: int | None) -> Array:
 def _certificate(
     claims: Claims, trace: ProofTrace, multipliers: Multipliers, row: int, *, robust: bool
 ) -> Certificate:
-    """Write down the proof that a row is robust, or that it is not."""
+    """Write the proof that a row is robust, or that it is not."""
     facts = documents.claim(
         documents.digest(claims.net),
         claims.shifts,
@@ -411,10 +411,10 @@ def _shift(claims: Claims, trace: ProofTrace, row: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Result of the test of one point: bounds on its worst margin over Delta, and their proof.
+    """Result of the test of one point: bounds on its worst-case margin over Delta, and their proof.
 
-    ``box`` holds the ends of a box around the point, where the bounds are those over all points of it;
-    the trace then is that of the larger network of :class:`InputBoxes`.
+    ``box`` holds the ends of a box around the point if the bounds cover all of its points. The
+    trace is then that of the larger network of :class:`InputBoxes`.
     """
 
     point: Array
@@ -431,10 +431,10 @@ class Evidence:
         threshold: float,
         deadline: float = np.inf,
     ) -> Certificate | None:
-        """Test and write down the proof that the margin reaches a threshold.
+        """Test and write the proof that the margin reaches a threshold.
 
-        Returns None if there is no proof, or if the test is not complete at the deadline, a time by the
-        clock of ``time.monotonic``.
+        Returns None if there is no proof, or if the test is not complete at the deadline, a time by
+        ``time.monotonic``.
         """
         if not self.lower >= threshold:
             return None
@@ -448,9 +448,9 @@ class Evidence:
 
 
 class Certificates(Sequence[Certificate | None]):
-    """Certificates of a table, one per row; None where a row has no verdict.
+    """Certificates of a table, one per row, or None for a row without a verdict.
 
-    Each part proves the given rows. Of a row that is in several parts, the last one counts.
+    Each part proves the given rows. For a row in several parts, the last one counts.
     """
 
     def __init__(self, parts: Sequence[tuple[Index, Proofs]], rows: int) -> None:

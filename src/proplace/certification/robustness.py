@@ -1,16 +1,17 @@
 r"""Delta-robustness for tables of rows: ``certify``, ``worst_case`` and ``output_range``.
 
-All three ask one engine for the least value of an objective over the logits: the margin of a class
-is the least of its objectives, a logit's range is that of plus and minus the logit.
+All three use one engine for the minimum of an objective over the logits: the margin of a class is
+the minimum of its objectives, and a logit's range follows from plus and minus the logit.
 
-:func:`lower_margins` gives lower bounds by one backward pass for each row, for very many rows at once,
-where a bound that is sound and quick is worth more than an exact one. Of a box of inputs :math:`|x - c|
-\le r` the first layer sees :math:`|u - u_c| \le \rho`, and for parameters within their intervals
+:func:`lower_margins` gives lower bounds by one backward pass for each row, for very many rows at
+once, if a sound and fast bound is worth more than an exact one. For an input box :math:`|x - c| \le
+r`, the input of the first layer satisfies :math:`|u - u_c| \le \rho`, and for parameters within
+their intervals
 
 .. math::
     W u + b \ge \min_{W, b} (W u_c + b) - \max |W|\, \rho ,
 
-so that the activations of the first layer have a box, from which the pass goes on as for a point.
+so the activations of the first layer have a box, and the pass continues as for a point.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
-_CLOSED = 1e-6  # gap, relative as EQUAL_BOUNDS, up to which a range counts as exact
+_CLOSED = 1e-6  # gap, relative as EQUAL_BOUNDS, below which a range counts as exact
 _CHUNK_FLOATS = 2_000_000  # of one array of a chunk: keeps a chunk's memory near 200 MB
 # The budgets, round by round, with a time limit.
 _STAGES = (*(Budget(nodes, 0) for nodes in (0, 200, 2_000, 20_000)), FULL)
@@ -67,22 +68,22 @@ class CertificationResult:
     Attributes
     ----------
     robust
-        True where every network in Delta gives the target class with a margin of at least
+        True if every network in Delta gives the target class with a margin of at least
         ``threshold``.
     lower, upper
-        Bounds on the worst margin, up to the rounding of float64; ``upper`` is reached by a concrete
-        network in Delta. The verdicts do not rest on their last digits: ``lower >= threshold`` where a
-        row is robust, ``upper < threshold`` where it is not.
+        Bounds on the worst-case margin, up to the rounding of float64. A concrete network in Delta
+        reaches ``upper``. The verdicts do not depend on their last digits: ``lower >= threshold``
+        for robust rows, ``upper < threshold`` for rows that are not robust.
     undecided
-        True where there is no verdict (``robust`` is False there): the time limit came first, or
-        the worst margin is so near to ``threshold`` that neither side can be proved.
+        True if there is no verdict (``robust`` is then False): the time limit came first, or the
+        worst-case margin is so near to ``threshold`` that neither side can be proved.
     threshold
-        The margin that was demanded: one number, or one per row.
+        The required margin: one number, or one per row.
     certificates
-        One :class:`Certificate` per row where they were asked for (None for a row that is undecided).
+        One :class:`Certificate` per row if requested (None for an undecided row).
     checked_with_original
-        True if the original model was run on every row and gave each the class that the network gives.
-        False if it could not be run, as of a :class:`proplace.Network`.
+        True if the original model gave every row the same class as the network. False if it could
+        not be run, for example for a :class:`proplace.Network`.
     """
 
     robust: Mask
@@ -108,16 +109,16 @@ class WorstCase:
     Attributes
     ----------
     network
-        A network within Delta (every parameter, exactly) whose margin is the least.
+        A network within Delta (every parameter, exactly) with the smallest margin.
     margin
         Its margin, by a plain forward pass.
     point
-        Where the network was asked, as it takes rows: the row itself, or the worst point of its box.
+        The input at which the network has this margin: the row itself, or the worst point of its
+        box.
     lower
-        Lower bound on the margin of any network in Delta, up to the rounding of float64. It meets
-        ``margin`` to tolerance unless a time limit came first, or the sizes of the parameters differ
-        so much that the solver could not do better: where it lies far below, ``network`` need not be
-        the worst.
+        Lower bound on the margin of any network in Delta, up to the rounding of float64. It equals
+        ``margin`` up to a tolerance, unless a time limit came first, or the sizes of the parameters
+        differ too much for the solver. If it is far lower, ``network`` need not be the worst.
     """
 
     network: Network
@@ -140,16 +141,16 @@ def certify(
     budget: Budget = FULL,
     progress: bool = False,
 ) -> CertificationResult:
-    """Say for each row whether every network within ``delta`` gives it the target class.
+    """Test for each row if every network within ``delta`` gives it the target class.
 
-    The rows and the target are those of the network itself; else this is :func:`proplace.certify`,
-    which describes the parameters. Here ``margin`` may also be an array of one number for each row.
-    With ``box``, the ends of a box around each row, this is asked of every point of the box. Rows
-    that need more work than the ``budget`` are left undecided.
+    Rows and target are those of the network itself. Otherwise this is :func:`proplace.certify`,
+    which describes the parameters. Here ``margin`` may also be an array with one number per row.
+    With ``box``, the ends of a box around each row, every point of the box is covered. Rows that
+    need more work than the ``budget`` stay undecided.
 
-    Cheap batched bounds and attacks decide most rows; branch and bound decides the rest. A row whose
-    bounds do not clear the threshold by more than all rounding errors together is decided by a proof
-    in exact arithmetic; where there is none, it is ``undecided``.
+    Cheap batched bounds and attacks decide most rows. Branch and bound decides the rest. A row
+    whose bounds do not clear the threshold by more than all rounding errors together is decided by
+    a proof in exact arithmetic. Without such a proof, it is ``undecided``.
     """
     X = net.rows(X)
     shifts = Shifts.of(net, delta)
@@ -158,8 +159,8 @@ def certify(
     wanted = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(X))
     if certificates and (least := float(wanted.min(initial=math.inf))) < checker.LEAST_MARGIN:
         raise OptionError(
-            f"margin is {least:g}, but no certificate is written for a margin below 0, with which an "
-            "input does not reach the class; give margin=0, or leave out certificates=True",
+            f"margin is {least:g}, but certificates need a margin of 0 or more, because an input "
+            "with less does not reach the class. Give margin=0, or leave out certificates=True",
             name="margin",
             value=margin,
         )
@@ -193,11 +194,11 @@ def certify(
 def _rounds(
     question: _Question, found: _Verdicts, threshold: Array, budget: Budget
 ) -> Iterator[tuple[Index, _Question, bool]]:
-    """Yield rows to decide together, their question, and True if it is their last round.
+    """Yield rows to decide together, their test, and True in their last round.
 
-    With a time limit, hard rows must not keep others waiting: all rows get one backward pass first, and
-    those that are left larger and larger trees, the nearest to a proof first. In the end each gets its
-    share of the time. ``found`` holds the verdicts so far.
+    With a time limit, hard rows must not delay others: all rows get one backward pass first, then
+    the undecided ones get larger and larger trees, the nearest to a proof first. In the end each
+    gets its share of the time. ``found`` holds the verdicts so far.
     """
     limited = budget == FULL and np.isfinite(question.deadline)
     stages = _STAGES if limited else (budget,)
@@ -220,7 +221,7 @@ def _rounds(
 
 @dataclass(frozen=True, eq=False)
 class _Verdicts:
-    """Bounds on the worst margins of some rows, and the rows that are robust, or not, for certain."""
+    """Bounds on the worst-case margins of some rows, and the rows with a certain verdict."""
 
     lower: Array
     upper: Array
@@ -229,17 +230,17 @@ class _Verdicts:
 
     @classmethod
     def none(cls, rows: int) -> _Verdicts:
-        """Return verdicts that say nothing."""
+        """Return empty verdicts."""
         no = np.zeros(rows, dtype=bool)
         return cls(np.full(rows, -np.inf), np.full(rows, np.inf), no, no.copy())
 
     @property
     def certain(self) -> Mask:
-        """True where a row has a verdict."""
+        """True if a row has a verdict."""
         return self.robust | self.refuted
 
     def put(self, rows: Index, other: _Verdicts) -> None:
-        """Take over what is found of some rows; bounds that overflowed say nothing."""
+        """Store the results of some rows. Bounds that overflowed are dropped."""
         self.lower[rows] = np.fmax(self.lower[rows], other.lower)
         self.upper[rows] = np.fmin(self.upper[rows], other.upper)
         self.robust[rows], self.refuted[rows] = other.robust, other.refuted
@@ -247,9 +248,9 @@ class _Verdicts:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """The question about every row of a table, or about every point of a box around it.
+    """The test of every row of a table, or of every point of a box around it.
 
-    ``abstraction`` is that of the network, or of the larger one that takes boxes; ``budget`` limits
+    ``abstraction`` is that of the network, or of the larger one that takes boxes. ``budget`` limits
     the work for each row.
     """
 
@@ -267,14 +268,15 @@ class _Question:
         return time.monotonic() >= self.deadline
 
     def exact(self, claims: Claims) -> LeastValues:
-        """Bounds on the worst margin of each row that meet, as far as there is time."""
+        """Return bounds on the worst-case margin of each row that are equal, if time allows."""
         rows = Rows(claims.seen, np.full(len(claims), -np.inf), self.deadline)
         return least_values(self.abstraction, rows, self.objectives)
 
     def decided(self, claims: Claims) -> _Verdicts:
         """Return the verdicts of the rows.
 
-        Bounds that clear the threshold by more than rounding decide a row; a proof decides the others.
+        Bounds decide a row if they clear the threshold by more than rounding. A proof decides the
+        others.
         """
         threshold, front = claims.threshold, self.abstraction.net.input_transform
         rows = Rows(claims.seen, threshold, self.deadline, self.budget)
@@ -284,10 +286,11 @@ class _Question:
         error = self.abstraction.roundoff.error(
             rows.U, self.objectives, found.multiplier_size, size
         )
-        # A larger network is the network itself but for last digits, which are rounded outwards: they
+        # A larger network equals the network itself except for last digits, which are rounded
+        # outwards: they
         # move the value of a shift by far less than another such error.
         away = error if claims.box is None else 2.0 * error
-        with np.errstate(invalid="ignore"):  # of what overflowed nothing is known
+        with np.errstate(invalid="ignore"):  # an overflow is inconclusive
             yes, no = low - error >= threshold, high + away < threshold
         near = np.flatnonzero(~yes & ~no & ((low >= threshold) | (high < threshold)))
         if len(near):
@@ -296,7 +299,7 @@ class _Question:
         return _Verdicts(low, high, yes, no)
 
     def proved(self, claims: Claims) -> tuple[_Verdicts, Proofs]:
-        """Only what has a proof is decided."""
+        """Return only the verdicts that have a proof."""
         rows = Rows(claims.seen, claims.threshold, self.deadline, self.budget)
         found, trace = traced_least_values(self.abstraction, rows, self.objectives)
         proofs = prove(claims, trace, self._sorted(claims, found), self.deadline)
@@ -304,9 +307,9 @@ class _Question:
         return _Verdicts(found.lower, found.upper, yes, no), proofs
 
     def _sorted(self, claims: Claims, found: LeastValues) -> Decided:
-        """Sort the rows by what their bounds say."""
+        """Sort the rows by their bounds."""
         threshold, high = claims.threshold, found.upper
-        missed = (high < threshold) & np.isfinite(threshold)  # infinity cannot be written down
+        missed = (high < threshold) & np.isfinite(threshold)  # infinity cannot be written
         clear = np.zeros(
             len(claims), dtype=bool
         )  # by more than all roundings on the way to a shift
@@ -324,8 +327,8 @@ class _Question:
 
 
 def _agreeing(found: _Verdicts, threshold: Array) -> tuple[Array, Array]:
-    """Bounds that say what the verdicts say, also where a proof beyond rounding decided."""
-    low = np.where(np.isfinite(found.lower), found.lower, -np.inf)  # what overflowed says nothing
+    """Make bounds agree with the verdicts, even if a proof beyond rounding decided."""
+    low = np.where(np.isfinite(found.lower), found.lower, -np.inf)  # an overflow is inconclusive
     high = np.where(np.isfinite(found.upper), found.upper, np.inf)
     below = np.nextafter(threshold, -np.inf)
     return (
@@ -343,10 +346,10 @@ def worst_case(
     box: InputBox | None = None,
     time_limit: float | None = None,
 ) -> WorstCase:
-    """Find the network within ``delta`` that gives ``x`` the least margin for the target class.
+    """Find the network within ``delta`` that gives ``x`` the smallest margin for the target class.
 
-    The row and the target are those of the network itself; else this is :func:`proplace.worst_case`.
-    With ``box``, the ends of a box around the row, also find the point of it where this is so.
+    Row and target are those of the network itself. Otherwise this is :func:`proplace.worst_case`.
+    With ``box``, the ends of a box around the row, also find its worst point.
     """
     X = net.rows(x)
     if len(X) != 1:
@@ -380,9 +383,9 @@ def worst_case(
 def output_range(
     net: Network, X: npt.ArrayLike, delta: Delta, *, progress: bool = False
 ) -> tuple[Array, Array]:
-    """Exact range of each logit over Delta: the interval abstraction of the network.
+    """Return the exact range of each logit over Delta: the interval abstraction of the network.
 
-    The rows are those of the network itself; else this is :func:`proplace.output_range`.
+    Rows are those of the network itself. Otherwise this is :func:`proplace.output_range`.
     """
     U = net.transform(X)
     abstraction = Abstraction(net, Shifts.of(net, delta))
@@ -400,7 +403,7 @@ def output_range(
 
 
 def _check_closed(found: LeastValues, unit: float, first: int) -> None:
-    """Refuse ranges of which an end is known only roughly."""
+    """Reject ranges with an inexact end."""
     gap = found.upper - found.lower
     wide = np.flatnonzero(~(gap <= _CLOSED * np.maximum(unit, np.abs(found.upper))))
     if len(wide):
@@ -408,9 +411,9 @@ def _check_closed(found: LeastValues, unit: float, first: int) -> None:
             ", ..." if len(wide) > 10 else ""
         )
         raise SolverError(
-            f"the range of a logit is known only to {gap[wide].max():.2g} for row {names}: the sizes of "
-            "the network's parameters differ too much for linear programs in floats. "
-            "certify(..., exact_margin=True) gives bounds for each row",
+            f"the range of a logit is known only to {gap[wide].max():.2g} for row {names}, because "
+            "the sizes of the network's parameters differ too much for linear programs in floats. "
+            "Use certify(..., exact_margin=True) for bounds on each row",
             row=int(first + wide[0]),
         )
 
@@ -428,7 +431,7 @@ def _deadline(time_limit: float | None) -> float:
 
 
 def _chunks(net: Network, rows: int, most: int | None = None) -> Iterator[slice]:
-    """Slices of at most so many rows such that the largest array of a chunk stays within the budget."""
+    """Split rows into slices whose largest array stays within the memory budget."""
     widths = net.widths or (1,)
     size = max(1, _CHUNK_FLOATS // max(10 * sum(widths), net.inputs))
     size = size if most is None else min(size, most)
@@ -437,13 +440,13 @@ def _chunks(net: Network, rows: int, most: int | None = None) -> Iterator[slice]
 
 
 _ROWS = 4_096  # at once
-_OUTWARD = 2.0**-44  # relative: far more than the roundings on the way to a radius
+_OUTWARD = 2.0**-44  # relative: far more than the rounding errors of a radius
 
 
 def lower_margins(net: Network, shifts: Shifts, target: int, low: Array, high: Array) -> Array:
     """Bound the margin for the target from below, over Delta and over the inputs between two ends.
 
-    What is returned is a lower bound in real numbers: all rounding is taken off it.
+    The result is a lower bound in real numbers, because all rounding errors are subtracted.
 
     Examples
     --------
@@ -500,7 +503,7 @@ def _radius(net: Network, low: Array, high: Array, size: Array) -> Array:
 
 
 def _activations(abstraction: Abstraction, U: Array, radius: Array) -> ActivationBounds:
-    """Bounds of all activations, from those of the first layer."""
+    """Bound all activations, from those of the first layer."""
     first = abstraction.shifts.layers[0]
     lost = radius @ first.size[0].T
     least, most = first.preactivations(U)

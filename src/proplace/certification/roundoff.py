@@ -7,26 +7,27 @@ r"""A priori bounds on rounding errors: of the float64 bounds, and of a model de
     \bar h_i = (|W_i| + \delta_i^w)\, \bar h_{i-1} + |b_i| + \delta_i^b .
 
 Every number on the way to a bound or to an attack is a sum of products of parameters, activations,
-slopes in [0, 1] and multipliers. The same sum of absolute values is at most
-:math:`S = |c| \cdot \bar h_L` for an objective :math:`c` over the logits, and each unit of a
-multiplier of neuron k of layer i adds at most its :math:`\bar h_{ik}`. In a sum of n terms, in any
-order, each of them is wrong by at most :math:`\gamma_n` of its size, u the unit roundoff:
+slopes in [0, 1] and multipliers. The same sum of absolute values is at most :math:`S = |c| \cdot
+\bar h_L` for an objective :math:`c` over the logits, and each unit of a multiplier of neuron k of
+layer i adds at most its :math:`\bar h_{ik}`. In a sum of n terms, in any order, the error of each
+of them is at most :math:`\gamma_n` of its size, u the unit roundoff:
 
-- the box of the first activations by :math:`2 n u\, \bar h_1`, each range of a later layer by
-  :math:`2 n u\, \bar h_i` more than that of the layer before, and so each chord lies by at most as
-  much, and some last bits, too low;
+- the box of the first activations has the error :math:`2 n u\, \bar h_1`, each range of a later
+layer
+  :math:`2 n u\, \bar h_i` more than that of the layer before, and each chord is too low by at most
+  as much, and some last bits;
 - a backward pass adds at most :math:`5 n u S` a layer, and the errors of the chords it uses;
-- ranges of the third and later hidden layers come from backward passes, so that these errors enter
+- ranges of the third and later hidden layers come from backward passes, so these errors enter
   once more: a factor 2 for each such layer.
 
-With L layers and N the number of all inputs and neurons, all this together is below
+With L layers and N the number of all inputs and neurons, the sum of all these errors is below
 
 .. math::
     16\, (L + 1)\, (2 N + 16 L)\, 2^{\max(0, L - 3)}\, u \,
     (S + \textstyle\sum_{ik} |m_{ik}| \bar h_{ik})
 
-with m the multipliers (of splits, or of the rows of a linear program). An underflow is covered by a
-tiny number that is added to each bias. What overflows here has no bound.
+with m the multipliers (of splits, or of the rows of a linear program). A tiny number that is added
+to each bias covers underflows. After an overflow there is no bound.
 
 **A model in float32.** A margin covers the rounding of a model that is deployed in float32. Let u be
 the unit roundoff, :math:`2^{-24}`. A forward pass rounds the input, the fixed transform, and each
@@ -37,20 +38,20 @@ affine map of n inputs. In any order of summation, with or without fused operati
     e_z \le |W'|\, e_h + \gamma_{n+2} \bigl(|W'| (h + e_h) + |b'|\bigr) + \eta,
     \qquad \gamma_n = \frac{n u}{1 - n u} ,
 
-with :math:`e_h` the error of what the layer sees and :math:`\eta` for underflows (also where they are
-flushed to zero); the ReLU itself is exact and does not enlarge an error. Over all of Delta
+with :math:`e_h` the error of the layer's input and :math:`\eta` for underflows (even if they are
+flushed to zero). The ReLU itself is exact and does not enlarge an error. Over all of Delta
 :math:`|W'| \le |W| + \delta^w`, :math:`|b'| \le |b| + \delta^b`, and the activations lie below
 
 .. math::
     h_1 \le \max(0, W_1 u_0 + b_1 + \delta_1^w |u_0|_1 + \delta_1^b), \qquad
     h_i \le \max\bigl(0, \max(0, W_i + \delta_i^w)\, h_{i-1} + b_i + \delta_i^b\bigr) .
 
-Two logits that are compared err by the sum of their errors. If the exact margin of a network in Delta
-exceeds this bound, its computed logits say the same class. All steps are convex and increasing
-in the bounds before, so over a convex hull the bound is largest at a vertex.
+The error of a comparison of two logits is at most the sum of their errors. If the exact margin of a
+network in Delta exceeds this bound, its computed logits give the same class. All steps are convex
+and increasing in the bounds before, so over a convex hull the bound is largest at a vertex.
 
-Covered: IEEE float32 arithmetic in any order. Not covered: matrix products in less than float32 (TF32),
-and a float32 sigmoid or softmax that rounds two different logits to one probability.
+Covered: IEEE float32 arithmetic in any order. Not covered: matrix products in less than float32
+(TF32), and a float32 sigmoid or softmax that rounds two different logits to one probability.
 """
 
 from __future__ import annotations
@@ -70,16 +71,16 @@ if TYPE_CHECKING:
 
 
 _U = 2.0**-53
-_TINY = 2.0**-960  # times the unit roundoff it is still far above all underflows of one sum
+_TINY = 2.0**-960  # times the unit roundoff, it is still far above all underflows of one sum
 
 
 class Roundoff:
-    """Bounds on rounding errors for one network and its shifts."""
+    """Bounds on rounding errors for one network and its shift set."""
 
     def __init__(self, net: Network, shifts: Shifts) -> None:
         L, N = len(net.layers), net.inputs + sum(len(layer.W) for layer in net.layers)
         self.unit = 16.0 * (L + 1) * (2 * N + 16 * L) * 2.0 ** max(0, L - 3) * _U
-        self._terms = net.inputs + 4  # of the sum behind an entry of U
+        self._terms = net.inputs + 4  # of the sum for an entry of U
         mixed = net.input_transform.matrix is not None
         shift = 0.0 if net.shift is None or mixed else net.shift
         self._offset = 2.0 * np.abs(shift) + _TINY
@@ -97,11 +98,12 @@ class Roundoff:
     ) -> Array:
         """Bound the rounding error of the bounds and attacks of each row.
 
-        ``U`` holds the rows as the first layer sees them, ``objectives`` the rows over the logits,
-        ``multiplier_size`` what the multipliers add to the sizes. Where a matrix stands in the input
-        map, the sum behind an entry of ``U`` can be much larger than the entry: ``size`` holds those
-        sums of absolute values. The bounds are then those of ``U`` as it was rounded, and what its
-        rounding can do is the slope of the network of absolute values times it.
+        ``U`` holds the inputs of the first layer, ``objectives`` the rows over the logits,
+        ``multiplier_size`` the contribution of the multipliers to the sizes. With a matrix in the
+        input transform, the sum for an entry of ``U`` can be much larger than the entry: ``size``
+        holds those sums of absolute values. The bounds are then those of the rounded ``U``, and the
+        effect of its rounding is at most its size times the slope of the network of absolute
+        values.
         """
         with np.errstate(all="ignore"):
             logits = self._seen(U) @ self._slope.T + self._const
@@ -113,7 +115,7 @@ class Roundoff:
         return np.where(np.isfinite(error), error, np.inf)
 
     def sizes(self, U: Array) -> list[Array]:
-        """Largest sizes of the pre-activations of each hidden layer behind the first."""
+        """Return the largest sizes of the pre-activations of each hidden layer after the first."""
         h, found = self._seen(U), []
         with np.errstate(all="ignore"):
             for W, b in self._layers[:-1]:
@@ -122,7 +124,7 @@ class Roundoff:
         return found[1:]
 
     def _seen(self, U: Array) -> Array:
-        """Bound ``|s x| + |t|`` by what came of the sum: the product is at most ``|u| + |t|``."""
+        """Bound ``|s x| + |t|`` by the value of the sum: the product is at most ``|u| + |t|``."""
         return np.abs(U) + self._offset
 
 
@@ -141,10 +143,10 @@ class Format:
     unit
         Unit roundoff.
     flush
-        At least two of the smallest normal numbers: what is lost where subnormal numbers count as
-        zero, rounding of what it is added to included.
+        At least two of the smallest normal numbers: the loss if subnormal numbers count as zero,
+        including the rounding of the sum they are added to.
     finite
-        Beyond this a pass may overflow, and no margin covers it.
+        Largest number of a pass without a risk of overflow. No margin covers larger ones.
     """
 
     unit: float
@@ -153,14 +155,14 @@ class Format:
 
 
 _FLOAT32 = Format(2.0**-24, 2.0**-125, 2.0**127)
-# Of the passes of this package itself, over numbers that are no larger than those of float32.
+# For the passes of this package, over numbers no larger than those of float32.
 DOUBLE = Format(2.0**-53, 2.0**-125, 2.0**127)
 
 
 def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None = None) -> Array:
     """Bound the float32 rounding error of the margin over Delta, for each row.
 
-    With ``high``: for all inputs in the box from ``low`` to ``high``.
+    With ``high``, the bound holds for all inputs in the box from ``low`` to ``high``.
 
     Examples
     --------
@@ -176,7 +178,7 @@ def float32_margin(net: Network, shifts: Shifts, low: Array, high: Array | None 
 def rounding_error(
     net: Network, shifts: Shifts, low: Array, numbers: Format, high: Array | None = None
 ) -> Array:
-    """Bound of the error of the margin in an arithmetic of such numbers: see above."""
+    """Bound the error of the margin in an arithmetic of such numbers: see above."""
     high = low if high is None else high
     with np.errstate(all="ignore"):
         centre, radius, u, error, biggest = _seen(net, low, high, numbers)
@@ -198,7 +200,7 @@ def rounding_error(
             terms = 4.0 * (weights.shape[1] + 4) * 2.0**-53
             most = h @ np.maximum(box.high.W, 0.0).T + box.high.bias
             h = np.maximum(most + terms * size, 0.0)
-        total = np.sort(error, axis=1)[:, -2:].sum(axis=1)  # of the two worst logits, or the one
+        total = np.sort(error, axis=1)[:, -2:].sum(axis=1)  # of the two worst logits, or of one
         covered = np.isfinite(total) & (biggest < numbers.finite)
     return np.where(covered, total * (1.0 + 2.0**-20) + 2.0**-140, np.inf)
 
@@ -210,10 +212,10 @@ def thresholds(
     margin: Margin | Array | None,
     box: tuple[Array, Array] | None = None,
 ) -> float | Array:
-    """The margin that each row must keep: numbers as they are, ``"float32"`` worked out row by row.
+    """Return the required margin of each row: a number unchanged, ``"float32"`` computed per row.
 
-    With ``box``: that every point of a box around each row must keep. None is ``"float32"`` for a model
-    that is deployed in float32, else 0.
+    With ``box``, the margin is required at every point of a box around each row. None means
+    ``"float32"`` for a model that is deployed in float32, otherwise 0.
     """
     if isinstance(margin, np.ndarray):
         return margin
@@ -227,7 +229,7 @@ def thresholds(
 def required_margins(
     member: Member, rows: Array, box: tuple[Array, Array] | None = None
 ) -> float | Array:
-    """Return the margin that each row must keep, at every point of its box.
+    """Return the required margin of each row, at every point of its box.
 
     Without ``box``, the box is that of the member's tolerance.
     """
@@ -243,7 +245,7 @@ def required_margins(
 
 
 def checked_margin(net: Network, margin: Margin | None) -> float | Literal["float32"]:
-    """Return a margin as given; for None that of the network's precision."""
+    """Return a margin unchanged, or for None that of the network's precision."""
     if margin is None:
         margin = 0.0 if net.precision == "float64" else "float32"
     if margin == "float32":
@@ -260,9 +262,9 @@ def checked_margin(net: Network, margin: Margin | None) -> float | Literal["floa
 def _seen(
     net: Network, low: Array, high: Array, numbers: Format
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Centre, radius and largest size of what the first layer sees, and its error.
+    """Return centre, radius, largest size and error of the first layer's input.
 
-    Last, the largest number of each row on the way there.
+    The last result is the largest number of each row in these computations.
     """
     scale = np.ones(net.inputs) if net.scale is None else net.scale
     shift = np.zeros(net.inputs) if net.shift is None else net.shift
@@ -277,14 +279,14 @@ def _seen(
     # Constants and inputs may be flushed to zero as well: an input times the scale, and so on.
     flush = numbers.flush
     error = _gamma(steps, numbers.unit) * size + flush * (2.0 + np.abs(scale) + x)
-    # The mean is -shift / scale and the deviation 1 / scale; its inverse must not be subnormal.
+    # The mean is -shift / scale and the deviation 1 / scale. Its inverse must not be subnormal.
     inverse = np.divide(1.0, np.abs(scale), out=np.zeros(net.inputs), where=scale != 0.0)
     largest = np.maximum(x + np.abs(shift) * inverse, np.maximum(size, 2.0 * np.abs(scale)))
     biggest = np.max(np.maximum(largest, inverse), axis=1)
     front = net.input_transform
     if front.matrix is None:
         return centre, radius, u, error, biggest
-    # The scaling may come in two steps in front of a matrix: twice the error covers both.
+    # The scaling may come in two steps before a matrix: twice the error covers both.
     n, M = net.inputs, front.matrix
     c = np.zeros(len(M)) if front.offset is None else front.offset
     error = 2.0 * error @ np.abs(M).T
@@ -298,7 +300,7 @@ def _seen(
 
 
 def _after(error: Array, h: Array, weights: Array, bias: Array, numbers: Format) -> Array:
-    """Error of the affine map, from the error of its input of size ``h``."""
+    """Return the error of the affine map, from the error of its input of size ``h``."""
     n = weights.shape[1]
     flushed = numbers.flush * (n + 4 + weights.sum(axis=1) + h.sum(axis=1, keepdims=True))
     rounding = _gamma(n + 2, numbers.unit) * ((h + error) @ weights.T + bias)

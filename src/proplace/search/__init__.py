@@ -1,16 +1,17 @@
-"""The nearest robust point of the plausible region: a tree search, and Algorithm 1 beside it.
+"""Search for the nearest robust point of the plausible region: a tree search, and Algorithm 1.
 
 :func:`search` solves the convex pieces of a region in the order of a bound on their distance.
 
-From the bottom: ``problem`` (what is asked); ``oracle`` (scenarios and the robustness test);
-``program``, ``ranges`` and ``relaxation`` (the linear programs); ``state`` (the only owner of what
-changes); ``local``, ``subproblem`` and ``tree`` (what is done when). ``bilevel`` shares ``problem``
-with these and nothing else. ``sparse`` and ``writing`` serve sparse requests and features with steps.
+From the bottom: ``problem`` (the input of a search), ``oracle`` (scenarios and the robustness
+test), ``program``, ``ranges`` and ``relaxation`` (the linear programs), ``state`` (the only owner
+of mutable state), ``local``, ``subproblem`` and ``tree`` (the order of the steps). ``bilevel``
+shares only ``problem`` with these. ``sparse`` and ``writing`` serve sparse requests and features
+with steps.
 
-The constants of the tree stand in the module that uses them. Whatever they are, a point that is
-returned has passed the exact test, a bound is proved, and ``optimal`` means the gap of ``state``: the
-constants decide how long that takes. They were measured on networks of 2x10 to 2x200 neurons; values
-near by do as well.
+Each module defines the constants of the tree that it uses. For all values of them, a returned point
+has passed the exact test, a bound is proved, and ``optimal`` means the gap of ``state``. The
+constants only affect the running time. They were measured on networks of 2x10 to 2x200 neurons, and
+similar values work as well.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ SearchName = Literal["tree", "bilevel"]
 
 @dataclass(frozen=True, eq=False)
 class SearchResult(Outcome):
-    """The best outcome of all pieces, with what the exact tests have proved of its point.
+    """The best outcome of all pieces, with the evidence of the exact tests about its point.
 
-    ``evidence`` holds one entry for each set of networks, or none at all.
+    ``evidence`` holds one entry for each member of the guarantee, or none.
     """
 
     evidence: tuple[Evidence, ...] = ()
@@ -56,10 +57,10 @@ def search(
     solver: Solver = "highs",
     deadline: float = np.inf,
 ) -> SearchResult:
-    """Solve the pieces in the order of a bound on their distance, stopping at the best answer.
+    """Solve the pieces in the order of a bound on their distance, and stop at the best point.
 
-    ``solver`` is that of the mixed-integer programs of ``bilevel``; the tree runs on HiGHS. Where a
-    solver gives no answer, ``solver_failure`` says so; nothing is concluded from it.
+    ``solver`` solves the mixed-integer programs of ``bilevel``. The tree always uses HiGHS.
+    ``solver_failure`` describes a solver failure, from which nothing is concluded.
     """
     oracle = Oracle(problem)
     ranked = _ranked(problem, pieces, deadline)
@@ -112,7 +113,7 @@ def search(
 def _ranked(
     problem: SearchProblem, pieces: Iterable[ConvexPiece], deadline: float
 ) -> list[tuple[float, ConvexPiece]] | None:
-    """The pieces by a bound on their distance, the nearest first; None: the deadline came first."""
+    """Sort the pieces by a bound on their distance, or return None if the deadline came first."""
     found = []
     for piece in pieces:
         if time.monotonic() >= deadline:
@@ -124,7 +125,7 @@ def _ranked(
 def _bilevel(
     problem: SearchProblem, piece: ConvexPiece, bound: float, solver: Solver, deadline: float
 ) -> Outcome:
-    """Algorithm 1 on one piece; where its solver fails, all that is known is ``bound``."""
+    """Run Algorithm 1 on one piece. After a solver failure, only ``bound`` is known."""
     try:
         found = bilevel.solve(problem, piece, solver=solver, deadline=deadline)
     except SolverError as error:
@@ -133,6 +134,6 @@ def _bilevel(
 
 
 def least_distance(problem: SearchProblem, piece: ConvexPiece) -> float:
-    """Lower bound on the distance of a piece: the distance to the box around it."""
+    """Bound the distance of a piece from below by the distance to the box around it."""
     low, high = piece.box()
     return float(problem.distance.between(problem.x, np.clip(problem.x, low, high)))

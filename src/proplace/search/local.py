@@ -1,7 +1,7 @@
-"""A good robust point to start from: line searches, then a few linearised steps.
+"""Local search for a good robust starting point: line searches, then linearised steps.
 
-The incumbent decides how much of the region the tree must look at, so it is worth some work. All of
-it is heuristic; what is returned has passed the exact test.
+The incumbent determines how much of the region the tree must search, so it is worth some work. All
+of this is heuristic, but a returned point has passed the exact test.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
     from proplace.search.state import Incumbent, SearchState
 
 
-# Lines from the nearest point of the region to robust points that are compared for a first incumbent.
+# Lines from the nearest point of the region to robust points, compared for a first incumbent.
 LINES = 8
-LINE_POINTS = 8  # of a line, that are looked at in one go
-# How often the part between the last point that fails and the first that looks robust is looked at
-# again.
+LINE_POINTS = 8  # of a line, evaluated together
+# Number of refinements of the interval between the last point that fails and the first that
+# looks robust.
 LINE_REFINEMENTS = 2
-STARTS = 4  # lines from whose first robust point the local search walks down, at most
-WALKS = 4  # from one start, at most
-STEPS = 12  # linearised ones of one walk, at most
-CUTS = 6  # linearised scenarios in force during a walk
-TESTS = 8  # exact ones of the end of a walk, each of which may teach a scenario, at most
-WORTH_A_STEP = 1e-3  # relative gain of a step or a walk for which another one is tried
-RESERVE = 0.05  # share of what exact tests took off a margin that later points keep in reserve
-UNPROVED = 0.2  # share of the margin that a test could not prove, kept in reserve likewise
-NODES = 10_000  # largest tree of an exact test; without a verdict, later points keep more margin
+STARTS = 4  # largest number of lines whose first robust point starts a descent
+WALKS = 4  # largest number from one start
+STEPS = 12  # largest number of linearised steps of one walk
+CUTS = 6  # linearised scenarios in use during a walk
+TESTS = 8  # largest number of exact tests at the end of a walk, each of which may add a scenario
+WORTH_A_STEP = 1e-3  # relative gain of a step or a walk that justifies another one
+RESERVE = 0.05  # share of the margin lost in exact tests that later points keep in reserve
+UNPROVED = 0.2  # share of the margin that a test could not prove, also kept in reserve
+NODES = 10_000  # largest tree of an exact test: without a verdict, later points keep more margin
 PROGRAMS = 100  # linear programs after that
 MOST_WORK = 8e8  # nodes times weights of an exact test: about a minute of the checker
 
 
 class LocalSearch:
-    """Improve the incumbent of a search; DeadlineReached when the deadline comes on the way."""
+    """Improve the incumbent of a search, or raise DeadlineReached at the deadline."""
 
     def __init__(self, state: SearchState) -> None:
         self.state = state
         self.problem, self.oracle, self.piece = state.problem, state.oracle, state.piece
         self._fractions = np.linspace(0.0, 1.0, LINE_POINTS + 1)[1:]
         self.goals: Array = np.zeros((0, len(self.problem.x)))
-        self.walked = 0  # lines that were walked down
+        self.walked = 0  # lines whose descent is done
         weights = max(
             sum(layer.W.size for layer in each.network.layers)
             for each in self.problem.guarantee.members
         )
         self.budget = Budget(min(NODES, int(MOST_WORK / weights)), PROGRAMS)
         self.reserve = 0.0  # extra margin of later points, because tests were worse than attacks
-        self._stuck_at: Incumbent | None = None  # from which a walk has led nowhere
+        self._stuck_at: Incumbent | None = None  # start of a walk without any gain
 
     def start(self) -> None:
         """Find a first incumbent on the lines from the nearest point of the region to its goals."""
@@ -68,21 +68,21 @@ class LocalSearch:
             points, _ = self._along(self.origin, self.goals[:LINES])
             known = len(self.state.scenarios)
             if self._adopt(points[0]) or len(self.state.scenarios) > known:
-                break  # robust or refuted; without a verdict the next point keeps more margin
-        if self.state.incumbent is None:  # fall back on what is known to be robust
+                break  # robust or refuted: without a verdict the next point keeps more margin
+        if self.state.incumbent is None:  # fall back on the known robust rows
             for goal in self.goals:
                 if self._adopt(goal):
                     break
 
     @cached_property
     def program(self) -> Program:
-        """The nearest point of the region under linear cuts."""
+        """The program for the nearest point of the region under linear cuts."""
         return Program(self.state.polytope, deadline=self.state.deadline)
 
     def nearest(self) -> LpPoint | None:
-        """The nearest point of the region under the cuts in force, if there is one.
+        """Return the nearest point of the region under the current cuts, if there is one.
 
-        A program that the solver gives no answer to is one step less, nothing more.
+        A solver failure only skips a step.
         """
         try:
             return self.program.nearest()
@@ -90,7 +90,7 @@ class LocalSearch:
             return None
 
     def _nearest(self) -> Array | None:
-        """The nearest point of the region: x, where it lies there."""
+        """Return the nearest point of the region, which is x if x lies in it."""
         x, piece = self.problem.x, self.piece
         polytope = self.state.polytope
         here = np.array_equal(polytope.base, x) and bool(polytope.keeps_rules(x))
@@ -100,7 +100,7 @@ class LocalSearch:
         return None if found is None else found.point
 
     def refine(self) -> bool:
-        """Walk down from the next of the best lines; False: there is none left."""
+        """Walk down from the next of the best lines, or return False if none is left."""
         if self.walked >= min(STARTS, len(self.goals)):
             return False
         points, _ = self._along(self.origin, self.goals[:LINES])
@@ -109,7 +109,7 @@ class LocalSearch:
         return True
 
     def improve(self, point: Array) -> None:
-        """Look for a nearer robust point between one that fails and the incumbent."""
+        """Search for a nearer robust point between one that fails and the incumbent."""
         incumbent = self.state.incumbent
         if incumbent is None:
             return
@@ -123,7 +123,7 @@ class LocalSearch:
             self._stuck_at = incumbent
 
     def _descend(self, point: Array) -> None:
-        """Walk down from a point that looks robust, and on from where a test disagrees."""
+        """Walk down from a point that looks robust, and continue if a test disagrees."""
         for _ in range(WALKS):
             before, point = self._distance(point), self._follow(point)
             if self._distance(point) >= before * (1.0 - WORTH_A_STEP):
@@ -173,7 +173,7 @@ class LocalSearch:
         return float(self.problem.distance.between(self.problem.x, self.problem.snap(point)))
 
     def _worst(self, points: Array) -> list[Scenario]:
-        """The worst scenario at each point among those met and the one of an attack."""
+        """Return the worst known scenario at each point, including the one of a new attack."""
         worst = []
         for point, attack in zip(points, self.oracle.attack(points), strict=True):
             scenarios = (attack, *self.state.scenarios)
@@ -182,7 +182,7 @@ class LocalSearch:
         return worst
 
     def _goals(self, start: Array) -> Array:
-        """Points to walk towards: vertices, which are robust rows, or a corner of a box."""
+        """Return the goals of walks: vertices, which are robust rows, or a corner of a box."""
         vertices = self.piece.vertices
         if vertices is not None:
             others = vertices[(vertices != self.problem.x).any(axis=1)]
@@ -200,15 +200,15 @@ class LocalSearch:
         return corner[good & self.state.polytope.keeps_rules(corner)]
 
     def values(self, points: Array) -> Array:
-        """Upper bounds on the worst margins: those of an attack and of every scenario met so far."""
+        """Bound the worst-case margins from above, by an attack and all known scenarios."""
         seen = [scenario.value(points) for scenario in self.state.scenarios]
         result: Array = np.min([self.oracle.upper_bounds(points), *seen], axis=0)
         return result
 
     def _along(self, start: Array, goals: Array) -> tuple[Array, Array]:
-        """First point of each line from ``start`` that looks robust, and the last before it.
+        """Return the first point of each line that looks robust, and the last before it.
 
-        Nearest lines first.
+        Lines are sorted by distance.
         """
         low, high = np.zeros(len(goals)), np.ones(len(goals))
         for _ in range(LINE_REFINEMENTS):
@@ -232,7 +232,7 @@ class LocalSearch:
         return points
 
     def _adopt(self, point: Array) -> bool:
-        """Take a point as incumbent if it is nearer and passes the exact test."""
+        """Make a point the incumbent if it is nearer and passes the exact test."""
         point = self.problem.snap(point)
         distance = self._distance(point)
         if distance >= self.state.distance:

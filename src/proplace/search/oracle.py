@@ -1,7 +1,7 @@
-"""The robustness test as the searches use it, and its scenarios.
+"""The robustness test of the searches, and its scenarios.
 
-The test gives a verdict, and a shift that breaks what fails. That shift is a scenario: one network of
-Delta, as a constraint that every robust point keeps.
+The test returns a verdict, and for a failed point a shift that violates the margin. That shift is a
+scenario: one network of Delta, as a constraint that every robust point satisfies.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """A network of Delta together with the objective over its logits that it hurts.
+    """A network of Delta together with the objective over its logits that it lowers.
 
-    ``layers`` are its hidden layers as functions of ``x'`` (the input transform is folded into the
-    first, which is fixed here), ``a`` and ``const`` the objective over the last of them. Networks of
-    any architecture can be scenarios of one problem.
+    ``layers`` are its hidden layers as functions of ``x'`` (the first includes the input
+    transform), ``a`` and ``const`` the objective over the last of them. Networks of any
+    architecture can be scenarios of one problem.
     """
 
     layers: tuple[tuple[Array, Array], ...]
@@ -46,8 +46,8 @@ class Scenario:
     ) -> Scenario:
         """Read the shifted layers of a network, for the objective ``c`` over its logits.
 
-        ``offset`` is added to the objective, so that sets of different margins have one threshold.
-        With ``miss`` the network is asked at ``x' + miss``.
+        ``offset`` is added to the objective, so that shift sets with different margins share one
+        threshold. With ``miss``, the network is evaluated at ``x' + miss``.
         """
         pairs = list(pairs)
         W, b = net.input_transform.fold(*pairs[0])
@@ -56,7 +56,7 @@ class Scenario:
         return cls(tuple(pairs), c @ last, float(c @ bias) + offset)
 
     def value(self, points: Array) -> Array:
-        """The objective at each point."""
+        """Evaluate the objective at each point."""
         h = points
         for W, b in self.layers:
             h = np.maximum(h @ W.T + b, 0.0)
@@ -64,7 +64,7 @@ class Scenario:
         return result
 
     def gradient(self, point: Array) -> Array:
-        """Gradient of the objective at one point."""
+        """Return the gradient of the objective at one point."""
         h, masks = point, []
         for W, b in self.layers:
             z = W @ h + b
@@ -77,15 +77,15 @@ class Scenario:
 
 
 TRACKING_GAP = 1e-3
-"""Gap below which scenarios track x': larger gaps close sooner with fixed shifts."""
-_AT_END = 1e-7  # distance from an end of a range, or a kink, that is rounding
+"""Gap below which scenarios track x'. Larger gaps close sooner with fixed shifts."""
+_AT_END = 1e-7  # distance from an end of a range, or a kink, that counts as rounding
 
 
 class Verdict(NamedTuple):
     """The exact test of a point.
 
-    ``scenario`` refutes a point that is not robust. Without one there is no verdict: a limit came
-    first, and ``missing`` is how far the proved bound lies below the margin.
+    ``scenario`` refutes a point that is not robust. None means that a limit came before a verdict.
+    ``missing`` is then the difference between the margin and the proved bound.
     """
 
     robust: bool
@@ -94,9 +94,9 @@ class Verdict(NamedTuple):
 
 
 class Oracle:
-    """Robustness of points against every set of networks of one problem.
+    """Robustness of points for every member of the guarantee of one problem.
 
-    Values count in the margin of the first set: see :attr:`SearchProblem.margin`.
+    Values are relative to the margin of the first member: see :attr:`SearchProblem.margin`.
     """
 
     def __init__(self, problem: SearchProblem) -> None:
@@ -111,16 +111,16 @@ class Oracle:
         ]
 
     def upper_bounds(self, points: Array) -> Array:
-        """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
+        """Bound the worst-case margin of each point from above, by concrete shifts."""
         if len(self.parts) == 1:
             return self.parts[0].upper_bounds(points)
         lowest: Array = self._bounds(points).min(axis=0)
         return lowest
 
     def attack(self, points: Array) -> list[Scenario]:
-        """Look for a shift that breaks each point: a bad one, not necessarily the worst.
+        """Find a shift that lowers the margin of each point, not necessarily the worst.
 
-        It comes from the set that looks worst for the point.
+        It comes from the member that looks worst for the point.
         """
         if len(self.parts) == 1:
             return self.parts[0].attack(points)
@@ -132,7 +132,7 @@ class Oracle:
         return [found[row] for row in range(len(points))]
 
     def test(self, point: Array, deadline: float = np.inf, budget: Budget = FULL) -> Verdict:
-        """Test exactly if ``point`` keeps the margins over all sets, the worst-looking set first."""
+        """Test exactly if ``point`` is robust for all members, the worst-looking one first."""
         parts = self.parts
         if len(parts) > 1:
             order = np.argsort(self._bounds(point[None])[:, 0], kind="stable")
@@ -144,18 +144,18 @@ class Oracle:
         return Verdict(True)
 
     def evidence(self, point: Array) -> tuple[Evidence, ...]:
-        """Return the evidence about a point, one for each set; empty if it is missing for a set."""
+        """Return the evidence about a point, one for each member, or nothing if one is missing."""
         found = [part.evidence(point) for part in self.parts]
         known = tuple(each for each in found if each is not None)
         return known if len(known) == len(found) else ()
 
     def _bounds(self, points: Array) -> Array:
-        """Upper bounds of each point for each set, an array (sets, points)."""
+        """Bound each point for each member from above, as an array (members, points)."""
         return np.array([part.upper_bounds(points) for part in self.parts])
 
 
 class SetOracle:
-    """Robustness of points against one set of networks; ``offset`` is added to all values."""
+    """Robustness of points for one member. ``offset`` is added to all values."""
 
     def __init__(
         self, member: Member, target: int, offset: float = 0.0, *, tracking: bool = True
@@ -168,11 +168,11 @@ class SetOracle:
         self._passed: Evidence | None = None
 
     def upper_bounds(self, points: Array) -> Array:
-        """Cheap upper bounds on the worst margin of each point (values at concrete shifts)."""
+        """Bound the worst-case margin of each point from above, by concrete shifts."""
         return self.robustness.upper_bounds(points) + self.offset
 
     def attack(self, points: Array) -> list[Scenario]:
-        """Look for a shift that breaks each point: a bad one, not necessarily the worst."""
+        """Find a shift that lowers the margin of each point, not necessarily the worst."""
         shifts = []
         for point, attack in zip(points, self.robustness.attack(points), strict=True):
             passed = self.evidence(point)
@@ -182,7 +182,7 @@ class SetOracle:
         return shifts
 
     def test(self, point: Array, deadline: float = np.inf, budget: Budget = FULL) -> Verdict:
-        """Test exactly if ``point`` keeps the margin over the set."""
+        """Test exactly if ``point`` is robust for the member."""
         tested = self.robustness.test(point, self.margin, deadline, budget)
         if tested.upper < self.margin:
             return Verdict(False, self._shifted(self.robustness.worst_attack(tested, refine=True)))
@@ -202,7 +202,7 @@ class SetOracle:
         boxes = self.robustness.boxes
         if boxes is not None:
             tolerance = self.robustness.tolerance
-            assert tolerance is not None  # noqa: S101  (there are boxes)
+            assert tolerance is not None  # noqa: S101  (there are input boxes)
             miss = boxes.point(hidden) - u[: len(u) // 2] + off_centre(tolerance)
             pairs = boxes.of_network(pairs, hidden)
             return Scenario.of(self.net, pairs, c, self.offset, miss)
@@ -214,11 +214,11 @@ class SetOracle:
         return Scenario.of(self.net, pairs, c, self.offset)
 
     def _layers(self, u: Array, hidden: list[Array], c: Array) -> list[tuple[Array, Array]]:
-        """Layers of the shift with activations ``hidden`` on ``u``, as bad as can be elsewhere too.
+        """Return the layers of the shift with activations ``hidden`` on ``u``, harmful elsewhere too.
 
-        What does not matter at ``u`` is free: weights on activations that are 0 there, and neurons
-        that cannot become active. They are set to hurt where they do matter, so that one shift says
-        more and two shifts differ less.
+        Parameters without effect at ``u`` are free: weights on activations that are 0 there, and
+        neurons that cannot become active. They are set to lower the objective at other points, so
+        that one shift excludes more of them and two shifts differ less.
         """
         moves: list[Array] = []
         h, boxes = u, self.shifts.layers
@@ -238,7 +238,7 @@ class SetOracle:
         return pairs
 
     def _slopes(self, hidden: list[Array], a: Array) -> list[Array]:
-        """Sign of what more of each activation does to the objective at given activations."""
+        """Return the sign of each activation's effect on the objective at given activations."""
         slopes = [np.where(a >= 0.0, 1.0, -1.0)]
         for box, h in zip(reversed(self.shifts.layers[1:-1]), reversed(hidden), strict=False):
             a = (a * (h > 0.0)) @ box.middle.W
@@ -253,18 +253,19 @@ class SetOracle:
         pairs: list[tuple[Array, Array]],
         c: Array,
     ) -> list[tuple[Array, Array]] | None:
-        r"""The shift that follows ``x'``, where the worst one lies inside the ranges of some ``h_i``.
+        r"""Return the shift that follows ``x'``, if the worst one lies inside ranges of ``h_i``.
 
-        There the worst shift holds as many helpful neurons k of the second layer at the kink of
-        their ReLU, and as ``x'`` moves, it moves with it: fixed shifts would be needed without end.
-        With :math:`s^* = -M^{-1} (W_K h + b_K)` what keeps the neurons K at 0, M their weights on I,
+        There the worst shift holds several helpful neurons k of the second layer at the kink of
+        their ReLU, and it moves with ``x'``: no finite number of fixed shifts would suffice. With
+        :math:`s^* = -M^{-1} (W_K h + b_K)`, which keeps the neurons K at 0, and M their weights on
+        I,
 
         .. math::
             h_i = l_i + s_i, \qquad s = \max(0, s^*) - \max(0, s^* - (u - l)) ,
 
-        lies between :math:`l_i` and :math:`u_i` for every ``x'``, so that this is a network of Delta
-        for each ``x'``, and all of them are one network with a layer more (activations that pass
-        through it are not negative).
+        lies between :math:`l_i` and :math:`u_i` for every ``x'``. This is therefore a network of
+        Delta for each ``x'``, and all of them together are one network with one more layer
+        (activations that pass through it are not negative).
         """
         (W1, b1), (W2, b2), last = pairs
         helpful = np.flatnonzero(c @ last[0] > 0.0)

@@ -1,9 +1,9 @@
 """The problem of a search: the nearest robust point of a convex piece of the plausible region.
 
-Wanted is the point with the least distance from the input x whose worst margin over Delta is at least
-``margin``; searches ask for ``margin + slack`` inside (sigma > t of the paper's convergence proof), so
-that an answer passes the test at ``margin`` in spite of rounding. If the guarantee has several members,
-that holds for the shift set and the margin of each.
+The solution is the point with the smallest distance from the input x whose worst-case margin over
+Delta is at least ``margin``. Searches require ``margin + slack`` (sigma > t of the paper's
+convergence proof), so that the result passes the test at ``margin`` despite rounding. If the
+guarantee has several members, this holds for the shift set and the margin of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 SMALLEST_GAP = 1e-7
-"""Relative gap between incumbent and bound that counts as none: solvers are not more exact."""
+"""Relative gap between incumbent and bound that counts as zero, because solvers are not more exact."""
 
 SAME = 1e-9
 """Encoded difference up to which a value counts as unchanged."""
@@ -28,10 +28,10 @@ SAME = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """The input x, the guarantee, and what counts as near.
+    """The input x, the guarantee, the distance and the accuracy of a search.
 
-    ``gap`` is the relative gap between incumbent and lower bound at which a
-    search ends. Steps of features are ignored here: :mod:`proplace.search.writing` rounds the result.
+    ``gap`` is the relative gap between incumbent and lower bound at which a search ends. Steps of
+    features are ignored here: :mod:`proplace.search.writing` rounds the result.
     """
 
     guarantee: Guarantee
@@ -43,19 +43,20 @@ class SearchProblem:
 
     @property
     def margin(self) -> float:
-        """The margin of the first member, in which the others are measured.
+        """The margin of the first member, the common scale of all members.
 
-        It is compared with the margin of a network, less that of its own member, plus this.
+        The margin of another member's network is compared after subtracting its required margin and
+        adding this one.
         """
         return self.guarantee.current.margin
 
     @property
     def search_margin(self) -> float:
-        """The margin that searches ask for inside."""
+        """The margin that searches require."""
         return self.margin + self.slack
 
     def snap(self, points: Array) -> Array:
-        """Replace what is almost a value of x by that value."""
+        """Replace values that are almost those of x by the values of x."""
         return np.where(np.abs(points - self.x) <= SAME, self.x, points)
 
 
@@ -71,14 +72,14 @@ class Outcome:
         Its distance from x (inf without a point).
     lower
         Proved lower bound on the distance of any robust point of the piece (up to the solver's
-        tolerance); inf when the piece holds none.
+        tolerance), or inf if there is none.
     status
-        ``optimal``, ``feasible`` (stopped early), ``infeasible`` or ``unknown`` (stopped before
-        any point was found).
+        ``optimal``, ``feasible`` (stopped early), ``infeasible`` or ``unknown`` (stopped before any
+        point was found).
     nodes, programs, rounds
         Nodes of the tree, linear (or mixed-integer) programs solved, scenarios added.
     solver_failure
-        What the solver gave no answer to, where the outcome is less than it could be for that.
+        Description of a solver failure that made the outcome worse.
     timed_out
         True if the deadline ended the search.
     """

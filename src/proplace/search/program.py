@@ -1,17 +1,17 @@
 r"""One piece of the region, and the distance, as one linear program.
 
-Each run starts from the last basis. With a base point :math:`v_0` (the input x where it is a vertex,
-else the first vertex),
+Each run starts from the last basis. With a base point :math:`v_0` (the input x if it is a vertex,
+otherwise the first vertex),
 
 .. math::
     x' = v_0 + D^\top \lambda + g, \qquad \lambda \ge 0,\ \textstyle\sum \lambda \le 1, \qquad
     g^- \le g \le g^+ ,
 
-where the rows of D are the other vertices minus :math:`v_0`, and g is 0 for a hull; a box has no D, and
-g lives on all free columns. A linear function of :math:`x'` then has its extremes at
-vertices. Points farther than an incumbent are of no interest, and by convexity
-:math:`\mathrm{dist}(x') \ge \mathrm{dist}(p) + s_p (x' - p)` for any p, so they can be cut off by a
-half-space: the extremes move to vertices inside of it and to the points where edges cross it.
+where the rows of D are the other vertices minus :math:`v_0`, and g is 0 for a hull. A box has no D,
+and g covers all free columns. A linear function of :math:`x'` then has its extremes at vertices.
+Points farther than an incumbent are not needed, and by convexity :math:`\mathrm{dist}(x') \ge
+\mathrm{dist}(p) + s_p (x' - p)` for any p, so a half-space can cut them off: the extremes move to
+vertices inside it and to its intersections with edges.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Halfspace:
-    """The half-space ``slope . x' <= side``; over the vertices, ``reach . mu <= limit``."""
+    """The half-space ``slope . x' <= side``, or over the vertices ``reach . mu <= limit``."""
 
     slope: Array
     side: float
@@ -65,7 +65,7 @@ class Polytope:
 
     @classmethod
     def of(cls, problem: SearchProblem, piece: ConvexPiece) -> Polytope:
-        """The whole piece."""
+        """Build the polytope of the whole piece."""
         x = problem.x
         if piece.vertices is None:
             base, D = np.clip(x, piece.lower, piece.upper), np.zeros((0, len(x)))
@@ -94,17 +94,17 @@ class Polytope:
         return len(self.D) + len(self.g_columns)
 
     def functional(self, C: Array) -> Array:
-        """Coefficients over the variables of the functions ``C x'`` (rows of C)."""
+        """Return the coefficients over the variables of the functions ``C x'`` (rows of C)."""
         return np.hstack([C @ self.D.T, C[:, self.g_columns]])
 
     def point(self, variables: Array) -> Array:
-        """The point of given variables."""
+        """Return the point of given variables."""
         point = self.base + variables[: len(self.D)] @ self.D
         point[self.g_columns] += variables[len(self.D) :]
         return np.clip(point, self.piece.lower, self.piece.upper)
 
     def keeps_rules(self, points: Array) -> npt.NDArray[np.bool_]:
-        """Test which points respect the linear rules."""
+        """Test if each point satisfies the linear rules."""
         rows = points @ self.piece.A.T
         low, high = self.piece.row_lower - TOLERANCE, self.piece.row_upper + TOLERANCE
         return cast("npt.NDArray[np.bool_]", ((rows >= low) & (rows <= high)).all(axis=-1))
@@ -112,7 +112,7 @@ class Polytope:
     def within(self, distance: float, points: Sequence[Array]) -> Polytope:
         """Return the part of the region nearer than ``distance``, by supporting cuts at points.
 
-        Bounds of :meth:`least` then hold on the half-spaces ``slope . x' <= side`` only.
+        Bounds of :meth:`least` then hold only on the half-spaces ``slope . x' <= side``.
         """
         halfspaces = tuple(self._halfspace(distance, point) for point in points)
         scales, corners = _simplex(self.base, self.D, halfspaces)
@@ -133,13 +133,13 @@ class Polytope:
         return any((cut.reach > cut.limit).all() for cut in self.halfspaces)
 
     def box_contribution(self, C: Array) -> Array:
-        """Compute the most that the free columns of a box can add to the functions ``C x'``."""
+        """Compute the largest contribution of the free columns of a box to the functions ``C x'``."""
         g = np.where(C > 0.0, self.g_high, np.where(C < 0.0, self.g_low, 0.0))
         result: Array = (C * g).sum(axis=1)
         return result
 
     def least(self, C: Array) -> Array:
-        """Lower bounds of the functions ``C x'``."""
+        """Bound the functions ``C x'`` from below."""
         at_base = C @ self.base
         scores = np.hstack([np.zeros((len(C), 1)), C @ self.D.T])
         best = scores.min(axis=1)
@@ -149,16 +149,16 @@ class Polytope:
         return result
 
     def range(self, C: Array) -> tuple[Array, Array]:
-        """Bounds of the functions ``C x'``."""
+        """Bound the functions ``C x'`` on both sides."""
         both = self.least(np.vstack([C, -C]))
         return both[: len(C)], -both[len(C) :]
 
 
 def _simplex(base: Array, D: Array, halfspaces: Sequence[Halfspace]) -> tuple[Array, Array]:
-    """Factors s and corners: the piece lies in the simplex of base and base + s_l D_l.
+    """Return factors s and corners: the piece lies in the simplex of base and base + s_l D_l.
 
-    Where the base lies inside a cut with positive reach to all other vertices, the cut itself
-    is such a simplex; otherwise the vertices themselves are used (s = 1).
+    If the base lies inside a cut with positive reach to all other vertices, the cut itself is such
+    a simplex. Otherwise the vertices are used (s = 1).
     """
     scales = np.ones(len(D))
     for cut in halfspaces:
@@ -169,7 +169,7 @@ def _simplex(base: Array, D: Array, halfspaces: Sequence[Halfspace]) -> tuple[Ar
 
 
 def _least_in_halfspace(scores: Array, reach: Array, limit: float) -> Array:
-    """Least of ``scores . mu`` over the simplex cut by ``reach . mu <= limit``.
+    """Minimise ``scores . mu`` over the simplex cut by ``reach . mu <= limit``.
 
     An optimum uses one vertex inside, or one inside and one outside, mixed to meet the limit.
     """
@@ -214,9 +214,9 @@ class LpCounts:
 
 
 class Program:
-    """The nearest point of a polytope, under cuts that are added as it goes.
+    """A linear program for the nearest point of a polytope, under cuts that are added later.
 
-    The programs that are solved are added to ``counts``.
+    ``counts`` accumulates the solved programs.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Program:
         low = np.concatenate([np.zeros(m), polytope.g_low[g]])
         high = np.concatenate([np.ones(m), polytope.g_high[g]])
         self.lp.add_columns(low, high, np.zeros(len(low)))
-        if not len(low):  # a single point; HiGHS does not answer about a model without columns
+        if not len(low):  # a single point: HiGHS rejects a model without columns
             self.lp.add_columns(np.zeros(1), np.zeros(1), np.zeros(1))
         self.region = np.arange(polytope.size, dtype=np.int32)
         if m:
@@ -260,7 +260,7 @@ class Program:
             )
 
     def _add_distance(self) -> None:
-        """Add the objective: linear where the sign of a difference is known, else by parts."""
+        """Add the objective: linear if the sign of a difference is fixed, otherwise in two parts."""
         polytope, x = self.polytope, self.problem.x
         C = np.eye(len(x))
         low, high = polytope.range(C)
@@ -289,11 +289,11 @@ class Program:
         return self.lp.add_rows(np.array([low]), np.array([INF]), A, self.region)
 
     def relax_row(self, row: int) -> None:
-        """Take a row out of force for good."""
+        """Deactivate a row permanently."""
         self.lp.set_row_bounds(row, -INF, INF)
 
     def nearest(self) -> LpPoint | None:
-        """Solve; None if nothing is left. Raises DeadlineReached, or SolverError without an answer."""
+        """Solve, or return None if infeasible. Raises DeadlineReached or SolverError."""
         self.counts.programs += 1
         verdict = self.lp.solve(self.deadline)
         if verdict == "infeasible":
@@ -301,9 +301,7 @@ class Program:
         if verdict == "late":
             raise DeadlineReached
         if verdict == "failed":
-            raise SolverError(
-                "HiGHS gave no answer to a linear program, whichever way it was asked"
-            )
+            raise SolverError("HiGHS did not solve a linear program with any of its settings")
         self.counts.iterations += self.lp.iterations
         values = self.lp.values
         objective = self.lp.objective + self.offset

@@ -1,16 +1,16 @@
 r"""Ranges of the neurons of one shifted network over a polytope.
 
-Two relaxations bound each neuron, and the better bound is kept. For each layer, a pass *backward*
+Two relaxations bound each neuron, and the better bound is used. For each layer, a pass *backward*
 bounds its pre-activations by linear functions of :math:`x'`. One pass *forward* through all layers
 works on the vertices of a simplex around the polytope: a convex function lies below the
-interpolation of its values at the vertices, so with
-:math:`\underline v \le v \le \bar v` affine and :math:`z = W v + b`,
+interpolation of its values at the vertices, so with :math:`\underline v \le v \le \bar v` affine
+and :math:`z = W v + b`,
 
 .. math::
     \max(0, z) \le \max(0, W^+ \bar v + W^- \underline v + b), \qquad
     \max(0, z) \ge \alpha (W^+ \underline v + W^- \bar v + b), \quad \alpha \in \{0, 1\} ,
 
-where the right sides, taken at the vertices and interpolated, are the next :math:`\bar v` and
+where the right sides, evaluated at the vertices and interpolated, are the next :math:`\bar v` and
 :math:`\underline v`.
 """
 
@@ -38,10 +38,10 @@ Bounds = list[tuple["Array", "Array"]]
 class Ranges:
     r"""Bounds of the neurons of a shifted network, layer by layer.
 
-    ``bounds`` of the pre-activations; ``tops``, the values of :math:`\bar v` at the corners of the
-    simplex; ``conditional``, which signs are known from the limits alone. These hold only for points
-    of interest (robust, nearer than the incumbent, in this branch of the tree), so that a linear
-    program must enforce them as rows.
+    ``bounds`` are those of the pre-activations. ``tops`` are the values of :math:`\bar v` at the
+    corners of the simplex. ``conditional`` marks signs that follow from the limits alone. These
+    hold only for points of interest (robust, nearer than the incumbent, in this branch of the
+    tree), so a linear program must enforce them as rows.
     """
 
     bounds: Bounds
@@ -50,7 +50,7 @@ class Ranges:
 
 
 def key_of(shifted: Scenario, layer: int, k: int) -> Hashable:
-    """Name a neuron; equal neurons of the first layer have one name in all scenarios."""
+    """Name a neuron. Equal neurons of the first layer have one name in all scenarios."""
     if layer > 0:
         return (shifted, layer, k)
     W, b = shifted.layers[0]
@@ -58,7 +58,7 @@ def key_of(shifted: Scenario, layer: int, k: int) -> Hashable:
 
 
 def ranges_of(polytope: Polytope, shifted: Scenario, limits: Limits) -> Ranges:
-    """Ranges over the polytope, not wider than ``limits``."""
+    """Bound the neurons over the polytope, within ``limits``."""
     bounds: Bounds = []
     tops: list[Array] = []
     conditional: list[Mask] = []
@@ -93,7 +93,7 @@ def ranges_of(polytope: Polytope, shifted: Scenario, limits: Limits) -> Ranges:
 
 
 def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Array]:
-    """Values above and below ``W v + b``."""
+    """Bound ``W v + b`` from above and below."""
     positive = np.maximum(W, 0.0)
     negative = W - positive
     above: Array = top @ positive.T + bottom @ negative.T + b
@@ -102,7 +102,7 @@ def _through(W: Array, b: Array, top: Array, bottom: Array) -> tuple[Array, Arra
 
 
 def _to_input(shifted: Scenario, bounds: Bounds, A: Array, const: Array) -> tuple[Array, Array]:
-    """Linear lower bounds ``C x' + const`` of ``A v + const``, v the layer behind ``bounds``."""
+    """Bound ``A v + const`` from below by ``C x' + const``, v the layer after ``bounds``."""
     for (W, b), (low, high) in zip(
         reversed(shifted.layers[: len(bounds)]), reversed(bounds), strict=True
     ):
@@ -118,10 +118,10 @@ def _to_input(shifted: Scenario, bounds: Bounds, A: Array, const: Array) -> tupl
 
 
 def needs_of(shifted: Scenario, ranges: Ranges) -> list[tuple[Mask, Mask]]:
-    """For each layer: which neurons must be bounded from above, and which from below.
+    """For each layer, find the neurons to bound from above, and those to bound from below.
 
-    Those that help must be bounded from above, those that hurt from below, and so on through the
-    neurons that are alive; a conditional sign needs its pre-activation bounded on the other side.
+    Helpful neurons must be bounded from above, harmful ones from below, and so on through the
+    active neurons. A conditional sign needs its pre-activation bounded on the other side.
     """
     needs: list[tuple[Mask, Mask]] = [(shifted.a > 0.0, shifted.a < 0.0)]
     for layer in range(len(shifted.layers) - 1, 0, -1):

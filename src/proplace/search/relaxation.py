@@ -1,7 +1,7 @@
 r"""The linear relaxation: the region, the distance, and one network per scenario.
 
 For a shifted network with pre-activations :math:`z = W v + b` and activations :math:`v`, a neuron
-whose sign is open over the region, :math:`l \le z \le u` with :math:`l < 0 < u`, is relaxed to the
+that is unstable over the region, :math:`l \le z \le u` with :math:`l < 0 < u`, is relaxed to the
 triangle
 
 .. math::
@@ -10,13 +10,13 @@ triangle
 
 with its two parts v and s as variables. The tree fixes it to ``s = 0`` (active) or ``v = 0``
 (inactive), and tightening moves l and u. Both change bounds, and the coefficients of one row, of a
-program that stays in the solver, so that each run starts from the last basis. Neurons with a known
-sign take no variable. Only ``objective >= margin`` is asked of a scenario, so a neuron that only
-ever pushes the objective down needs no decision: with ``v >= z`` and ``v >= 0``, an optimum may have
-:math:`v = \max(0, z)` at no cost.
+program that stays in the solver, so each run starts from the last basis. Neurons with a fixed sign
+need no variable. Scenarios only require ``objective >= margin``, so a neuron that can only lower
+the objective needs no decision: with ``v >= z`` and ``v >= 0``, an optimum may have :math:`v =
+\max(0, z)` at no cost.
 
-Activations also lie below affine functions that interpolate upper bounds at the vertices of a simplex
-(:mod:`proplace.search.ranges`, which gives the first l and u too).
+Activations also lie below affine functions that interpolate upper bounds at the vertices of a
+simplex (:mod:`proplace.search.ranges`, which also gives the first l and u).
 
 Optimisation-based bound tightening (OBBT) finds ranges of the neurons over the relaxation itself.
 """
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from proplace.solvers import Columns
 
 
-# A neuron whose largest coefficient is below this is counted in a smaller unit, but not in a smaller one
-# than LEAST_UNIT: what is smaller still is nothing.
+# A neuron with a largest coefficient below this gets a smaller unit, but at least LEAST_UNIT:
+# anything smaller counts as 0.
 MINUTE_NEURON = 2.0**-10
 LEAST_UNIT = 2.0**-60
 
@@ -58,10 +58,10 @@ Decision = tuple[str, Hashable, float]
 
 @dataclass(frozen=True, eq=False)
 class Neuron:
-    """An open neuron that the tree may decide.
+    """An unstable neuron that the tree may decide.
 
-    ``v`` and ``s`` are the columns of its two parts, counted in ``unit``; ``chord`` is the row of the
-    third side; ``weight`` bounds what a unit can do to the objective.
+    ``v`` and ``s`` are the columns of its two parts, in ``unit``. ``chord`` is the row of the third
+    side. ``weight`` bounds the effect of a unit on the objective.
     """
 
     key: Hashable
@@ -74,7 +74,7 @@ class Neuron:
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """Pre-activations ``Z v + z`` of a layer over some columns v, each counted in its unit."""
+    """Pre-activations ``Z v + z`` of a layer over some columns v, each in its unit."""
 
     Z: Array
     z: Array
@@ -82,7 +82,7 @@ class _Layer:
     columns: Columns
 
     def of(self, neurons: npt.NDArray[np.intp]) -> _Layer:
-        """Some neurons of the layer."""
+        """Select some neurons of the layer."""
         return _Layer(self.Z[neurons], self.z[neurons], self.unit[neurons], self.columns)
 
     @property
@@ -131,9 +131,9 @@ class Relaxation(Program):
     # -- building ----------------------------------------------------------------------------
 
     def add_scenario(self, scenario: Scenario, within: Polytope | None = None) -> None:
-        """Add a shifted network whose objective must keep the margin.
+        """Add a shifted network whose objective must reach the margin.
 
-        First-layer neurons that are the same as in an earlier scenario share its variables. The
+        First-layer neurons that equal those of an earlier scenario share their variables. The
         ranges of its neurons hold on ``within``, a later cut of the polytope of the program.
         """
         within = self.polytope if within is None else within
@@ -149,7 +149,7 @@ class Relaxation(Program):
             upper_side, lower_side = needs[number]
             open_ = np.flatnonzero((low < 0.0) & (high > 0.0) & (upper_side | lower_side))
             keys = [key_of(scenario, number, int(k)) for k in open_]
-            # An earlier scenario may have had no need of the upper side: then it is a new variable.
+            # If no earlier scenario needed the upper side, it is a new variable.
             new = [
                 i
                 for i, key in enumerate(keys)
@@ -188,7 +188,7 @@ class Relaxation(Program):
         """Add rows for the signs of a layer that hold for points of interest only.
 
         Without the rows, other points (such as x) would satisfy the program with a wrong sign that
-        no decision is left to correct.
+        no later decision corrects.
         """
         found = []
         for k in np.flatnonzero(ranges.conditional[number]):
@@ -204,7 +204,7 @@ class Relaxation(Program):
     def _add_neurons(
         self, keys: list[Hashable], layer: _Layer, bounds: tuple[Array, Array], weights: Array
     ) -> int:
-        """Add the variables and the sides of new open neurons; returns the first variable."""
+        """Add the variables and the sides of new unstable neurons, and return the first variable."""
         (low, high), unit = bounds, layer.unit
         count, zero = len(keys), np.zeros(len(keys))
         first = self.lp.add_columns(
@@ -234,7 +234,7 @@ class Relaxation(Program):
         return first
 
     def _add_one_sided(self, keys: list[Hashable], layer: _Layer) -> None:
-        """Add activations that are only ever asked to be small: ``v >= z``, ``v >= 0``."""
+        """Add activations that are only minimised: ``v >= z``, ``v >= 0``."""
         count = len(keys)
         first = self.lp.add_columns(np.zeros(count), np.full(count, INF), np.zeros(count))
         own = np.arange(first, first + count, dtype=np.int32)
@@ -245,7 +245,7 @@ class Relaxation(Program):
             self._known[key] = first + i, float(layer.unit[i])
 
     def _add_envelopes(self, tops: Array, first: int, within: Polytope) -> None:
-        """Bound activations by the interpolation of what they are at most at the vertices."""
+        """Bound activations by the interpolation of their upper bounds at the vertices."""
         rise = (tops[1:] - tops[0]).T / within.scales
         own = np.arange(first, first + len(rise), dtype=np.int32)
         A = np.hstack([-rise, np.eye(len(rise))])
@@ -253,12 +253,11 @@ class Relaxation(Program):
         self.lp.add_rows(np.full(len(rise), -INF), tops[0], A, columns)
 
     def _units(self, W: Array, b: Array, E: Array, e: Array, Z: Array) -> Array:
-        """Powers of 2 in which to count the neurons ``W (E v + e) + b``, Z being ``W E``.
+        """Return powers of 2 as units of the neurons ``W (E v + e) + b``, with Z = ``W E``.
 
-        Weights of a neuron that training has given up shrink without end, and a pivot on one of
-        them leaves nothing of the accuracy of the others: such a neuron is counted in a unit of its
-        size. One that is small because its terms cancel is not, since what is left of them is
-        rounding.
+        Weights of neurons without effect shrink in training without end, and a pivot on one of them
+        destroys the accuracy of the others: such a neuron gets a unit of its size. A neuron that is
+        small because its terms cancel does not, because the remainder is rounding.
         """
         units = np.ones(len(W))
         small = np.flatnonzero(np.abs(Z).max(axis=1, initial=0.0) < MINUTE_NEURON)
@@ -280,7 +279,7 @@ class Relaxation(Program):
 
     @contextmanager
     def without_objective(self, cutoff: float) -> Iterator[None]:
-        """Keep to points nearer than ``cutoff``, at no cost, so that neurons can be minimised."""
+        """Restrict to points nearer than ``cutoff`` with a zero objective, to minimise neurons."""
         self._apply(())
         self._set_cutoff(cutoff)
         self.lp.drop_costs()
@@ -298,9 +297,9 @@ class Relaxation(Program):
         self.lp.set_row_bounds(self._cutoff, -INF, cutoff - self.offset)
 
     def least(self, neuron: Neuron, sign: float) -> float | None:
-        """Least value of ``sign`` times a pre-activation, safe of rounding; None: no point is left.
+        """Minimise ``sign`` times a pre-activation, rounded down. None if no point is left.
 
-        Where the solver gives no answer that is -inf: a range that stays wider is not worth more.
+        After a solver failure the result is -inf, because a wider range is always valid.
         """
         self.lp.set_cost_for_now(neuron.v, sign)
         self.lp.set_cost_for_now(neuron.s, -sign)
@@ -316,13 +315,13 @@ class Relaxation(Program):
         return (value - 1e-9 * (1.0 + abs(value))) * neuron.unit
 
     def pre_activations(self) -> Array:
-        """The pre-activations of all open neurons at the solution of the last program."""
+        """Return the pre-activations of all unstable neurons at the solution of the last program."""
         point = self.lp.values
         result: Array = (point[self._v] - point[self._s]) * self._unit
         return result
 
     def limit(self, neuron: Neuron, low: float, high: float) -> None:
-        """Put new limits of a pre-activation into force."""
+        """Apply new limits of a pre-activation."""
         if low > high:  # by rounding
             low = high = (low + high) / 2.0
         self.limits[neuron.key] = (low, high)
@@ -339,25 +338,25 @@ class Relaxation(Program):
 
     @property
     def undecided(self) -> int:
-        """Number of neurons whose sign is open by what is known."""
+        """Number of neurons whose sign is not fixed by the known bounds."""
         limits = (self.limits[neuron.key] for neuron in self.neurons)
         return sum(low < 0.0 < high for low, high in limits)
 
     # -- solving -----------------------------------------------------------------------------
 
     def solve(self, decisions: Iterable[Decision]) -> LpPoint | None:
-        """Solve under the decisions of a node; None if nothing is left."""
+        """Solve under the decisions of a node, or return None if it is infeasible."""
         return self.nearest() if self._apply(decisions) else None
 
     def _apply(self, decisions: Iterable[Decision]) -> bool:
-        """Put the decisions of a node into force; False if one contradicts the limits."""
+        """Apply the decisions of a node, or return False if one contradicts the limits."""
         columns: dict[int, tuple[float, float]] = {}
         for kind, which, _ in decisions:
             low, high = self.limits[which]
             if (kind == "active" and high < 0.0) or (kind == "inactive" and low > 0.0):
                 return False
             number = self._number.get(which)
-            if number is None:  # its sign is known by now
+            if number is None:  # its sign has become fixed
                 continue
             neuron = self.neurons[number]
             zero = neuron.s if kind == "active" else neuron.v
@@ -366,7 +365,7 @@ class Relaxation(Program):
         return True
 
     def clear_violation(self, key: Hashable, violation: Array) -> None:
-        """Take a decided neuron out of the violations: what is left there is rounding."""
+        """Remove a decided neuron from the violations: the remainder is rounding."""
         number = self._number.get(key)
         if number is not None:
             violation[number] = 0.0
@@ -382,8 +381,8 @@ class Relaxation(Program):
         return result
 
 
-# The end of a range stays as it is if a solution comes within this share of the range, since little can
-# be gained there.
+# An end of a range stays unchanged if a solution comes within this share of the range, because
+# the possible gain is small.
 RANGE_REACHED = 0.15
 
 
@@ -391,11 +390,11 @@ def tighten(relaxation: Relaxation, cutoff: float, first: int = 0) -> bool:
     """Tighten the neurons of a relaxation, from number ``first`` on.
 
     This is optimisation-based bound tightening (OBBT): each pre-activation is minimised and
-    maximised over all points of the relaxation that keep the margin and are nearer than ``cutoff``.
-    A new bound is put into force at once, so that each neuron profits from those before it. The next
-    bound to improve is always the one that is nearest to the last solution, which takes few
-    iterations. Bounds that a solution has (almost) reached are left as they are, and at the deadline
-    all others, too. False: there are no such points.
+    maximised over all points of the relaxation that reach the margin and are nearer than
+    ``cutoff``. A new bound is applied at once, so later neurons benefit from it. The next bound to
+    improve is always the one nearest to the last solution, which takes few iterations. Bounds that
+    a solution has (almost) reached stay unchanged, and at the deadline all others too. Returns
+    False if there are no such points.
     """
     with relaxation.without_objective(cutoff):
         return _tighten_in_turn(relaxation, first)
@@ -423,7 +422,7 @@ def _tighten_in_turn(relaxation: Relaxation, first: int) -> bool:
             relaxation.limit(neuron, low, high)
             todo[:, number] &= low < 0.0 < high
             scale[number] = 1.0 / max(high - low, 1e-12)
-        # how far the solution is from the ends, in widths of the ranges
+        # distance of the solution from the ends, in widths of the ranges
         np.subtract(z, ends[0], out=away[0])
         np.subtract(ends[1], z, out=away[1])
         away *= scale

@@ -1,13 +1,14 @@
-r"""Sparse counterfactuals: robust points, typical if asked for, that change few features.
+r"""Sparse counterfactuals: robust points, typical if requested, that change few features.
 
-The search starts from robust training rows and gives changed features their own value back. All
-points are tested in batches: first the margin under the networks themselves, then the exact
-robustness test, then the plausibility. Values are those of accepted training rows.
+The search starts from robust training rows and restores the person's own values of changed
+features. All points are tested in batches: first the margin under the networks themselves, then the
+exact robustness test, then the plausibility. Values are those of accepted training rows.
 
 1. *Singles*: change one feature. The nearest point that passes ends the search for fewer changes.
 2. *Put back*: from each of the nearest robust rows, restore one changed feature after another, with
    the largest margin first, as long as the point passes.
-3. *Compress* the points with the fewest changes: restore one feature and move another one, or restore
+3. *Compress* the points with the fewest changes: restore one feature and move another one, or
+restore
    two and move or add one. After a success, put back again.
 4. *Pairs*: if more than two changes remain, try two features on a small grid of values.
 5. *Polish* the smallest sets of features: find the nearest point that passes on a finer grid, then
@@ -66,7 +67,7 @@ class Values:
 
     @classmethod
     def of(cls, schema: Schema, rows: Array) -> Values:
-        """Choose values of accepted rows: half of them quantiles, half spread over distinct values."""
+        """Choose values of accepted rows: half are quantiles, half spread over distinct values."""
         coarse, fine = [], []
         rows = _some(rows, _SAMPLE)
         for feature, span in zip(schema.features, schema.spans, strict=True):
@@ -120,7 +121,7 @@ class SparseSearch:
     robust
         Exact test of rows at the margin of the search.
     typical
-        The reference for typical points; None to leave out the filter.
+        The reference for typical points, or None for no filter.
     deadline
         End of the search, by ``time.monotonic``.
     """
@@ -137,7 +138,7 @@ class SparseSearch:
     # -- the steps ---------------------------------------------------------------------------------
 
     def run(self, starts: Array, most: int | None, *, nearest: bool) -> list[Array]:
-        """Return points that pass, best first; none if every point found changes more than ``most``.
+        """Return points that pass, best first, or none if all of them change more than ``most``.
 
         Parameters
         ----------
@@ -320,7 +321,7 @@ class SparseSearch:
     # -- tests of rows -----------------------------------------------------------------------------
 
     def _screened(self, rows: Array, most: int) -> Array:
-        """Return allowed rows with the largest margins, in their order; negative ones are left out."""
+        """Return the allowed rows with the largest margins, none negative, in their order."""
         rows = rows[self.allowed(rows)] if len(rows) else rows
         margins = self._margin(rows)
         order = np.argsort(-margins, kind="stable")
@@ -349,7 +350,7 @@ class SparseSearch:
         return None
 
     def _passing(self, rows: Array) -> Mask:
-        """Test which rows are robust and pass the filter."""
+        """Test if each row is robust and passes the filter."""
         if not len(rows):
             return np.zeros(0, dtype=bool)
         passed = self.robust(rows)
@@ -360,7 +361,7 @@ class SparseSearch:
         return np.ones(len(rows), dtype=bool) if self.typical is None else self.typical.test(rows)
 
     def _margin(self, rows: Array) -> Array:
-        """Return an upper bound on how far rows exceed the required margins: that of the networks."""
+        """Bound the excess of rows over the required margins from above, without shifts."""
         if not len(rows):
             return np.zeros(0)
         target = self.problem.target
@@ -394,7 +395,7 @@ class SparseSearch:
         return row
 
     def _changed(self, rows: Array) -> Mask:
-        """Test which features differ from the person's, one column per feature."""
+        """Mark the features that differ from the person's, one column per feature."""
         starts = [span.start for span in self.schema.spans]
         result: Mask = np.logical_or.reduceat(rows != self.problem.x, starts, axis=1)
         return result

@@ -1,4 +1,4 @@
-"""The state of one search: the only owner of what changes while the tree grows."""
+"""The state of one search: the only owner of mutable values while the tree grows."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class Incumbent:
 
 
 class SearchState:
-    """The incumbent, what is nearer than it, the scenarios met, and the counts of one search.
+    """The incumbent, the rest of the region, the known scenarios, and the counts of one search.
 
     Attributes
     ----------
     incumbent
-        The nearest robust point so far, also where it is no nearer than the cutoff: then it is not
-        the answer, but a local search still starts from it.
+        The nearest robust point so far, even if it is not nearer than the cutoff: then it is no
+        solution, but a local search can still start from it.
     upper
-        Distance that an answer must stay below: of the incumbent, or the cutoff.
+        Exclusive upper limit on the distance of a solution: that of the incumbent, or the cutoff.
     prune_at
-        Nodes with a bound at or above this are pruned: what they hold is better by less than the gap.
+        Nodes with a bound at or above this are pruned, because they improve by less than the gap.
     polytope
-        The piece, cut to what is nearer than ``prune_at`` (a little farther, against rounding).
+        The piece, cut to points nearer than ``prune_at`` (with an allowance for rounding).
     scenarios
         Every scenario by which an exact test has refuted a point.
     unresolved_bound, solver_failure
-        The least bound of a node to which the solver gave no answer, and what went wrong: nothing
-        may be concluded about the points of such a node.
+        The smallest bound of a node after a solver failure, and a description of the failure.
+        Nothing is concluded about the points of such a node.
     nodes, rounds, counts
         Nodes of the tree, scenarios added to relaxations, and the linear programs of the tree.
     """
@@ -83,11 +83,11 @@ class SearchState:
 
     @property
     def distance(self) -> float:
-        """Distance of the incumbent; inf without one."""
+        """Distance of the incumbent, or inf without one."""
         return np.inf if self.incumbent is None else self.incumbent.distance
 
     def offer(self, point: Array, distance: float) -> None:
-        """Take a point that has passed the exact test as incumbent if it is nearer."""
+        """Make a point that passed the exact test the incumbent if it is nearer."""
         if distance < self.distance:
             self.incumbent = Incumbent(point, distance)
             self._set_upper(min(self.cutoff, distance))
@@ -96,10 +96,10 @@ class SearchState:
         self.upper = upper
         self.prune_at = upper * (1.0 - self.problem.gap) if np.isfinite(upper) else upper
 
-    # -- what is nearer ----------------------------------------------------------------------
+    # -- the rest of the region --------------------------------------------------------------
 
     def cut(self) -> None:
-        """Cut the polytope to what is nearer than ``prune_at``: all other nodes are pruned anyway."""
+        """Cut the polytope to points nearer than ``prune_at``: all other nodes are pruned anyway."""
         if not np.isfinite(self.upper):
             return
         points = [] if self.point is None else [self.point]
@@ -110,7 +110,7 @@ class SearchState:
     # -- scenarios ---------------------------------------------------------------------------
 
     def worst_at_incumbent(self, scenarios: Sequence[Scenario], count: int) -> list[Scenario]:
-        """The scenarios that give the incumbent the least margins; without one, the first."""
+        """Return the scenarios with the smallest margins at the incumbent, or the first ones."""
         point = self.point
         if point is None:
             return list(scenarios[:count])
@@ -118,7 +118,7 @@ class SearchState:
         return [scenarios[i] for i in sorted(np.argsort(values, kind="stable")[:count])]
 
     def test(self, point: Array, scenarios: Sequence[Scenario]) -> Verdict:
-        """Test exactly a point that satisfies some scenarios, unless a known scenario refutes it."""
+        """Test a point that satisfies some scenarios exactly, unless a known scenario refutes it."""
         known = [scenario for scenario in self.scenarios if scenario not in scenarios]
         values = [float(scenario.value(point)) for scenario in known]
         if values and min(values) < self.problem.margin - REFUTED_BELOW:
@@ -128,9 +128,9 @@ class SearchState:
             self.scenarios.append(tested.scenario)
         return tested
 
-    # -- what is left open -------------------------------------------------------------------
+    # -- nodes without a verdict -------------------------------------------------------------
 
     def leave_open(self, bound: float, solver_failure: str) -> None:
-        """Leave a node open for good."""
+        """Leave a node open permanently."""
         self.unresolved_bound = min(self.unresolved_bound, bound)
         self.solver_failure = self.solver_failure or solver_failure

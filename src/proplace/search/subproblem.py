@@ -1,4 +1,4 @@
-"""One subproblem: a tightened relaxation, and a tree over it that is split in two if it grows large.
+"""One subproblem: a tightened relaxation and a tree, split in two if the tree grows large.
 
 The tree branches on the decision with the largest gain that its pseudo-costs expect.
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from proplace.search.state import SearchState
 
 
-VIOLATION_TOLERANCE = 1e-10  # violation of a ReLU that is rounding
+VIOLATION_TOLERANCE = 1e-10  # violation of a ReLU that counts as rounding
 
 
 class PseudoCosts:
-    """Pseudo-costs: the rise of the bound per unit of violated ReLU that a decision has brought.
+    """Pseudo-costs: the increase of the bound per unit of violated ReLU after a decision.
 
-    A neuron that was never decided counts with the mean of the others.
+    A neuron without decisions gets the mean of the others.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class PseudoCosts:
         self.total, self.count = 0.0, 0
 
     def update(self, decision: Decision, gain: float) -> None:
-        """Learn what the last decision of a node has brought."""
+        """Record the increase after the last decision of a node."""
         kind, key, violation = decision
         if not np.isfinite(gain):
             return
@@ -53,7 +53,7 @@ class PseudoCosts:
         self.total, self.count = self.total + rate, self.count + 1
 
     def order(self, relaxation: Relaxation, violation: Array) -> list[int]:
-        """Numbers of the neurons that violate their ReLU, the most promising first."""
+        """Sort the neurons that violate their ReLU, the most promising first."""
         numbers = np.flatnonzero(violation > VIOLATION_TOLERANCE)
         scores = [self._score(relaxation.neurons[i].key, float(violation[i])) for i in numbers]
         return [int(numbers[i]) for i in np.argsort(-np.array(scores), kind="stable")]
@@ -74,9 +74,9 @@ def choose(
     solution: LpPoint,
     decisions: tuple[Decision, ...],
 ) -> tuple[Decision, Decision] | None:
-    """The two sides to branch on, first the one that the point leans to.
+    """Return the two sides to branch on, first the one nearer to the point.
 
-    None: the point satisfies every scenario.
+    Returns None if the point satisfies every scenario.
     """
     margin = problem.search_margin - 1e-9
     if any(float(each.value(solution.point)) < margin for each in relaxation.scenarios):
@@ -92,13 +92,13 @@ def choose(
     return None
 
 
-# From this number of unstable neurons on, work that shrinks the tree pays: tightening, a second local
-# search, another cut. Below, the tree is quicker.
+# From this number of unstable neurons on, work that shrinks the tree pays off: tightening, a second
+# local search, another cut. Below, the tree alone is faster.
 FEW_OPEN = 10
-TIGHTENING_ROUNDS = 12  # of one subproblem, at most
-# A round that leaves more than this share of the gap and of the unstable neurons is the last.
+TIGHTENING_ROUNDS = 12  # largest number for one subproblem
+# The rounds end when one leaves more than this share of the gap and of the unstable neurons.
 STALLED_SHARE = 0.85
-# If a round leaves less than this share of the unstable neurons, the program is built anew without the
+# If a round leaves less than this share of the unstable neurons, the program is rebuilt without the
 # others.
 REBUILD_SHARE = 0.8
 # Up to this number of scenarios the neurons of a new one are tightened at once.
@@ -107,20 +107,20 @@ TIGHTENED_SCENARIOS = 3
 # that the tightening took, but no fewer than the first number.
 LEAST_ITERATIONS = 300
 ITERATION_SHARE = 0.1
-# Nodes of a subproblem that are split although the solver gave no answer, at most.
+# Largest number of nodes of a subproblem that are split after a solver failure.
 MOST_SPLITS_WITHOUT_SOLUTION = 64
-WORTH_CUTTING = 1e-2  # relative gain of the incumbent for which the polytope is cut anew
-# Relative gap between a relaxation and the incumbent for which a local search is tried.
+WORTH_CUTTING = 1e-2  # relative gain of the incumbent that justifies a new cut of the polytope
+# Relative gap between a relaxation and the incumbent that justifies a local search.
 WORTH_IMPROVING = 5e-3
 
 
 class Fathomed(Exception):
-    """Nothing nearer than the incumbent is left in the subproblem."""
+    """The subproblem contains nothing nearer than the incumbent."""
 
 
 @dataclass(frozen=True, eq=False)
 class Child:
-    """One of the two sides of a subproblem that was split: a bound on its distance, and its limits."""
+    """One of the two sides of a split subproblem: a bound on its distance, and its limits."""
 
     bound: float
     limits: Limits
@@ -140,12 +140,12 @@ class Subproblem:
         self.bound = child.bound
         self.relaxation = self._relaxed(child.limits, scenarios)
         self.pseudo_costs = PseudoCosts()
-        self.splits_without_solution = 0  # of nodes to which the solver gave no answer
+        self.splits_without_solution = 0  # of nodes after a solver failure
         self.stop_at = float(state.counts.iterations + LEAST_ITERATIONS)
-        self.failed: Array | None = None  # the last point that a test has refuted
+        self.failed: Array | None = None  # the last point that a test refuted
 
     def _relaxed(self, limits: Limits, scenarios: Sequence[Scenario]) -> Relaxation:
-        """Build a relaxation with all that is known by now."""
+        """Build a relaxation with all current knowledge."""
         state = self.state
         return Relaxation(
             state.polytope,
@@ -158,13 +158,13 @@ class Subproblem:
 
     @property
     def many_open(self) -> bool:
-        """True if enough neurons are open to justify bound tightening."""
+        """True if enough neurons are unstable to justify bound tightening."""
         return self.relaxation.undecided >= FEW_OPEN
 
     def explore(self) -> list[Child]:
-        """Look for the nearest robust point; returns two children where that is too much work at once.
+        """Search for the nearest robust point, or return two children if the tree grows too large.
 
-        On the way ``bound`` rises to the least distance of what is left. Raises DeadlineReached.
+        ``bound`` rises to the smallest distance of the rest. Raises DeadlineReached.
         """
         try:
             if self.many_open:
@@ -179,7 +179,7 @@ class Subproblem:
     def _tighten(self, first: int) -> None:
         """Tighten the ranges of the neurons, from number ``first`` on.
 
-        How much the tree may work before the subproblem is split depends on what this has cost.
+        The work limit of the tree before a split depends on the cost of the tightening.
         """
         counts = self.state.counts
         before = counts.iterations
@@ -191,7 +191,7 @@ class Subproblem:
     def _tighten_in_rounds(self, first: int) -> None:
         """Tighten round by round.
 
-        Each round makes the next one stronger, and so does a better incumbent.
+        Each round, and each better incumbent, makes the next round stronger.
         """
         state, gap = self.state, np.inf
         for _ in range(TIGHTENING_ROUNDS):
@@ -204,7 +204,7 @@ class Subproblem:
                 self.relaxation = self._relaxed(self.relaxation.limits, self.relaxation.scenarios)
             try:
                 solution = self.relaxation.solve(())
-            except SolverError:  # further rounds only save time; the tree is right without them
+            except SolverError:  # further rounds only save time
                 return
             if solution is None or solution.objective >= state.prune_at:
                 raise Fathomed
@@ -221,7 +221,7 @@ class Subproblem:
     # -- the incumbent -----------------------------------------------------------------------
 
     def _improve(self, solution: LpPoint) -> bool:
-        """Let a relaxation point to a better incumbent; True if that was worth a new cut."""
+        """Use a relaxation for a better incumbent, and return True if it justified a new cut."""
         state = self.state
         worth = state.upper * (1.0 - WORTH_IMPROVING)
         if state.point is None or solution.objective >= worth:
@@ -231,7 +231,7 @@ class Subproblem:
         return self._cut_if_worth(before)
 
     def _cut_if_worth(self, before: float) -> bool:
-        """Cut the polytope anew if ``upper`` has fallen enough since it was ``before``."""
+        """Cut the polytope again if ``upper`` has fallen enough since it was ``before``."""
         if self.state.upper >= before * (1.0 - WORTH_CUTTING):
             return False
         self.state.cut()
@@ -242,9 +242,9 @@ class Subproblem:
     def _grow(self) -> list[Child]:
         """Grow a tree over the signs of neurons.
 
-        From the node with the least bound it goes straight down, always to the side that the
-        relaxation leans to, so that each linear program starts from a near-by basis. A node that the
-        solver gives no answer to is not fathomed: it is split all the same, or left open for good.
+        From the node with the smallest bound it goes straight down, always to the side nearer to
+        the relaxation's solution, so each linear program starts from a nearby basis. After a solver
+        failure a node is not fathomed: it is split anyway, or left open permanently.
         """
         state, ticket = self.state, itertools.count(1)
         heap: list[tuple[float, int, tuple[Decision, ...]]] = [(self.bound, 0, ())]
@@ -283,7 +283,7 @@ class Subproblem:
         raise Fathomed
 
     def _solve(self, decisions: tuple[Decision, ...], bound: float) -> LpPoint | None:
-        """Solve a node; None: nothing nearer is left in it."""
+        """Solve a node, or return None if it contains nothing nearer."""
         solution = self.relaxation.solve(decisions)
         if decisions:
             value = np.inf if solution is None else solution.objective
@@ -295,7 +295,7 @@ class Subproblem:
     def _choose_without_solution(
         self, decisions: tuple[Decision, ...]
     ) -> tuple[Decision, Decision] | None:
-        """Two sides to branch on without a solution: those of the open neuron that can do most."""
+        """Return two sides without a solution: those of the neuron with the largest effect."""
         decided, limits = {which for _, which, _ in decisions}, self.relaxation.limits
         neurons = [
             neuron
@@ -309,7 +309,7 @@ class Subproblem:
         return ("active", key, 1.0), ("inactive", key, 1.0)
 
     def _passes(self, solution: LpPoint) -> bool:
-        """Put a point that keeps all scenarios to the exact test; if it fails, a scenario is added."""
+        """Test a point that satisfies all scenarios exactly, and add a scenario if it fails."""
         state, relaxation = self.state, self.relaxation
         if self.failed is not None and np.array_equal(self.failed, solution.point):
             raise SolverError("a scenario that excludes a point did not move the relaxation")
@@ -333,7 +333,7 @@ class Subproblem:
         return False
 
     def _split(self) -> list[Child]:
-        """Split at the neuron that promises the greatest rise of the bound."""
+        """Split at the neuron with the largest expected increase of the bound."""
         relaxation = self.relaxation
         try:
             solution = relaxation.solve(())
@@ -352,7 +352,7 @@ class Subproblem:
         ]
 
     def _bound_under(self, decision: Decision) -> float:
-        """Bound of the side of the subproblem in which a decision holds."""
+        """Bound the side of the subproblem in which a decision holds."""
         try:
             there = self.relaxation.solve((decision,))
         except SolverError:

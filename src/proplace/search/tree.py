@@ -1,22 +1,23 @@
-r"""The default search: one tree over ReLU signs, in tightened subproblems.
+r"""Best-first branch and bound over ReLU signs, in tightened subproblems (the default search).
 
-Algorithm 1 of the paper alternates a mixed-integer program over a growing set of shifts with the
-search for the worst shift. Here both happen in one tree:
+Algorithm 1 of the paper alternates between a mixed-integer program over a growing set of scenarios
+and a search for the worst-case shift. This module does both in one tree.
 
-1. a local search gives an incumbent, and the polytope is cut to what is nearer than it;
-2. the relaxation starts with one scenario, the worst shift at the incumbent (any subset of Delta is
-   a relaxation, the original network is not needed); where many neurons are open, their ranges are
-   tightened over the relaxation itself, round by round;
-3. the node with the least distance is solved; a point that keeps all scenarios is put to the exact
-   test. If it is robust, it is the nearest of its node; if not, the shift that breaks it is added to
-   the same linear program as another scenario, and the node is solved again;
-4. otherwise the node is split at the neuron that promises the greatest rise of the bound;
-5. once the tree of a subproblem has taken a given share of the simplex iterations of its tightening,
-   the subproblem is split in two at one neuron, and both children are tightened anew: with one sign
-   known, many others follow.
+1. A local search finds an incumbent. The polytope is cut to points nearer than the incumbent.
+2. The relaxation starts with one scenario, the worst-case shift at the incumbent. Any subset of
+   Delta gives a valid relaxation, so the original network is not needed. If many neurons are
+   unstable, their ranges are tightened over the relaxation in several rounds.
+3. The node with the smallest lower bound is solved. A solution that satisfies all scenarios
+   undergoes the exact robustness test. If it is robust, it is the nearest point of its node. If
+   not, the shift that violates the margin becomes a new scenario of the same linear program, and
+   the node is solved again.
+4. Otherwise the node is split at the neuron with the largest expected increase of the bound.
+5. When the tree of a subproblem has used a given share of the simplex iterations that its
+   tightening took, the subproblem is split at one neuron and both children are tightened again.
+   Fixing one sign often fixes many others.
 
-The bound of a child is at least that of its parent, so the least bound of all open nodes is a lower
-bound on the distance of any robust point.
+The lower bound of a child is at least that of its parent. The smallest bound over all open nodes is
+therefore a lower bound on the distance of every robust point.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from proplace.search.problem import SearchProblem
 
 
-INHERITED_SCENARIOS = 6  # that the children of a subproblem start with, at most
+INHERITED_SCENARIOS = 6  # largest number of scenarios that the children of a subproblem start with
 
 
 def solve(
@@ -53,14 +54,14 @@ def solve(
 ) -> Outcome:
     """Find the nearest robust point of a piece that is nearer than ``cutoff``.
 
-    Status ``infeasible`` then means: none that is nearer.
+    Status ``infeasible`` then means that no such point is nearer.
     """
     oracle = oracle or Oracle(problem)
     return _solved(SearchState(problem, piece, oracle, cutoff=cutoff, deadline=deadline))
 
 
 def _solved(state: SearchState) -> Outcome:
-    """Search from the beginning to the end."""
+    """Run the search of a state to its end."""
     local = LocalSearch(state)
     try:
         local.start()
@@ -76,7 +77,7 @@ def _solved(state: SearchState) -> Outcome:
 
 
 def _root(state: SearchState, local: LocalSearch) -> Subproblem | None:
-    """The whole piece, as far as it is nearer than the incumbent."""
+    """Build the subproblem of the whole piece, cut to points nearer than the incumbent."""
     state.cut()
     if state.polytope.empty:
         return None
@@ -84,7 +85,7 @@ def _root(state: SearchState, local: LocalSearch) -> Subproblem | None:
 
 
 def _first_scenario(state: SearchState, local: LocalSearch) -> list[Scenario]:
-    """The worst shift at the incumbent; without one, at the nearest point of the piece."""
+    """Return the worst shift at the incumbent, or at the nearest point of the piece without one."""
     if state.point is None:
         start = local.nearest()
         return [] if start is None else state.oracle.attack(start.point[None])
@@ -92,7 +93,7 @@ def _first_scenario(state: SearchState, local: LocalSearch) -> list[Scenario]:
 
 
 def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> tuple[float, bool]:
-    """Explore subproblems, the nearest first; return the proved lower bound, and if time ran out."""
+    """Explore subproblems, nearest first. Returns the proved lower bound, and True after a timeout."""
     ticket = itertools.count()
     waiting: list[tuple[float, int, Child, list[Scenario]]] = []
     state.rounds += len(current.relaxation.scenarios)
@@ -113,7 +114,7 @@ def _explore(state: SearchState, local: LocalSearch, current: Subproblem) -> tup
 
 def _outcome(state: SearchState, lower: float, *, timed_out: bool = False) -> Outcome:
     """Return the outcome for a lower bound on the rest of the tree."""
-    # Pruned nodes reach ``prune_at``, and no more is proved of them.
+    # Pruned nodes reach ``prune_at``. No more is proved about them.
     lower = min(lower, state.unresolved_bound, state.prune_at)
     counts = state.nodes, state.counts.programs, state.rounds
     if state.point is None:

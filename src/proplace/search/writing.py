@@ -1,19 +1,19 @@
 r"""The written counterfactual: legal values near the nearest robust point of the hull.
 
-A step defines how a value is written; the search ignores it. Let :math:`p` be the nearest robust point
-of the hull. Every column with a step may take the legal values beside :math:`p_j`, one step more on
-either side, and the person's own value if it lies among these or barely differs from :math:`p_j`. With
-the gradient :math:`g` of the worst scenario at
-:math:`p`, choosing values :math:`v_j` is a trade of distance for margin:
+A step restricts how a value is written. The search ignores steps. Let :math:`p` be the nearest
+robust point of the hull. Every column with a step may take the legal values next to :math:`p_j`,
+one step more on either side, and the person's own value if it lies among these or barely differs
+from :math:`p_j`. With the gradient :math:`g` of the worst scenario at :math:`p`, choosing values
+:math:`v_j` trades distance for margin:
 
 .. math::
     \min_v \ \sum_j w_j |v_j - x_j| - \mu \sum_j g_j (v_j - p_j) .
 
 The columns are independent, so all choices that are optimal for some :math:`\mu \ge 0` are found by
-sorting. They are screened by an attack in one batch, with all roundings of :math:`p` if these are few
-and with the robust neighbours, and the nearest that looks robust gets the exact test. From a robust
-choice, changes of one or two columns that come nearer are screened and tested in the same way. Nothing
-here is proved to be the nearest legal point: the proved bound is the hull's.
+sorting. They are screened by an attack in one batch, with all roundings of :math:`p` if these are
+few and with the robust neighbours, and the nearest that looks robust gets the exact test. From a
+robust choice, changes of one or two columns that come nearer are screened and tested in the same
+way. The result is not proved to be the nearest legal point: the proved bound is that of the hull.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 BUDGET = Budget(10_000, 100)  # of one exact test
-TESTS = 24  # exact tests of one writing, at most
+TESTS = 24  # largest number of exact tests of one writing
 MOVES = 256  # changes of one or two columns that are screened at once
 IN_REGION_RATIO = 1.02  # a point of the hull wins if it is at most this much farther
-IN_REGION_CANDIDATES = 32  # whose place in the hull is computed
+IN_REGION_CANDIDATES = 32  # number of rows whose position in the hull is computed
 SHARES = np.linspace(0.1, 1.0, 10)  # of the way to a neighbour, if no choice of values is robust
 CORNERS = 16  # rows from which a corner of the bounds is sought, in a region without neighbours
 BARELY = 0.02  # share of the distance up to which a changed column counts as barely changed
@@ -67,14 +67,14 @@ class Written:
 
 @dataclass(frozen=True, eq=False)
 class Legal:
-    """The legal points of one person, and the region that they should lie in.
+    """The legal points of one person, and their preferred region.
 
     Attributes
     ----------
     grids
-        Columns with steps, by number; the person's own values are legal.
+        Columns with steps, by number. The person's own values are legal.
     lower, upper
-        Bounds of all columns; equal for the categories of the point.
+        Bounds of all columns, equal for the categories of the point.
     allowed
         Test of rows against bounds and rules.
     inside
@@ -94,7 +94,7 @@ class Legal:
 def write(
     problem: SearchProblem, point: Array, legal: Legal, deadline: float = np.inf
 ) -> Written | None:
-    """Find a legal robust point near a point of the region; None if none is found."""
+    """Find a legal robust point near a point of the region, or return None."""
     return _Writer(problem, point, legal, deadline).written()
 
 
@@ -113,7 +113,7 @@ class _Writer:
         self.margins: Array = np.zeros(0)
 
     def _values(self) -> tuple[npt.NDArray[np.intp], Array]:
-        """The columns that are written, and the values that each may take, padded with infinity."""
+        """Return the columns to write, and the allowed values of each, padded with infinity."""
         x, lower, upper = self.problem.x, self.legal.lower, self.legal.upper
         parts = self.problem.distance.weights * np.abs(self.base - x)
         barely = parts <= BARELY * parts.sum()
@@ -150,7 +150,7 @@ class _Writer:
         self.margins = np.concatenate([self.margins, np.min(margins, axis=0)])
 
     def _choices(self, scenario: Scenario) -> Array:
-        """All choices of values that are optimal for some price of margin."""
+        """Return all choices of values that are optimal for some price of margin."""
         gradient, here = scenario.gradient(self.base)[self.columns], self.base[self.columns]
         finite = np.isfinite(self.values)
         values = np.where(finite, self.values, 0.0)
@@ -167,7 +167,7 @@ class _Writer:
         return self._with(self.values[np.arange(len(self.columns)), chosen])
 
     def _roundings(self) -> Array:
-        """All combinations of the values beside the point, if they are few."""
+        """Return all combinations of the values next to the point, if they are few."""
         here = self.base[self.columns]
         pairs = []
         for value, row in zip(here, self.values, strict=True):
@@ -179,18 +179,18 @@ class _Writer:
         return self._with(np.array(list(itertools.product(*pairs))))
 
     def _cost(self, values: Array) -> Array:
-        """Parts of the distance that the columns have with some values, one row per column."""
+        """Return the parts of the distance for some values, one row per column."""
         cost: Array = self.weights[:, None] * np.abs(values - self.x[:, None])
         return cost
 
     def _with(self, values: Array) -> Array:
-        """Rows that take some values in the columns that are written."""
+        """Return rows with some values in the columns to write."""
         rows = np.repeat(self.base[None], len(values), axis=0)
         rows[:, self.columns] = values
         return rows
 
     def _moves(self, row: Array, margin: float, scenario: Scenario) -> Array:
-        """Changes of one or two columns of a row that come nearer and keep the linearised margin."""
+        """Return nearer changes of one or two columns of a row that keep the linearised margin."""
         here, gradient = row[self.columns], scenario.gradient(row)[self.columns]
         column, option = np.nonzero(np.isfinite(self.values) & (self.values != here[:, None]))
         value = self.values[column, option]
@@ -213,7 +213,7 @@ class _Writer:
     # -- tests -------------------------------------------------------------------------------
 
     def written(self) -> Written | None:
-        """Find the nearest robust choice, preferring one in the hull that is hardly farther."""
+        """Find the nearest robust choice, but prefer one in the hull that is hardly farther."""
         if not len(self.columns):
             self._add(self.base[None])
         else:
@@ -235,7 +235,7 @@ class _Writer:
         return None if best is None else self._preferred(best)
 
     def _nearest(self, below: float) -> int | None:
-        """The nearest row of the pool that is robust and nearer than ``below``."""
+        """Find the nearest row of the pool that is robust and nearer than ``below``."""
         while self.tests < TESTS and time.monotonic() < self.deadline:
             open_ = (self.distances < below) & (self.margins >= self.problem.margin)
             if not open_.any():
@@ -246,7 +246,7 @@ class _Writer:
         return None
 
     def _passes(self, number: int) -> bool:
-        """Test a row of the pool exactly; a scenario that refutes it screens all other rows."""
+        """Test a row of the pool exactly. A scenario that refutes it screens all other rows."""
         self.tests += 1
         tested = self.oracle.test(self.rows[number], self.deadline, BUDGET)
         if tested.scenario is not None:
@@ -257,7 +257,7 @@ class _Writer:
         return tested.robust
 
     def _towards_goals(self) -> Array:
-        """Rounded points on the way to the goals; the goals themselves are the last."""
+        """Return rounded points on the way to the goals, and the goals themselves last."""
         starts, goals = self.base[None], self.legal.goals
         if not len(goals):
             starts, goals = self._corners()
@@ -268,9 +268,9 @@ class _Writer:
         return points
 
     def _corners(self) -> tuple[Array, Array]:
-        """Near rows with corners of the bounds that have the largest linearised margins.
+        """Return rows near corners of the bounds with the largest linearised margins.
 
-        They replace the goals of a region without rows. Of a row all columns move to a corner, or
+        They replace the goals of a region without rows. All columns of a row move to a corner, or
         only those without a step.
         """
         near = self.rows[np.argsort(self.distances, kind="stable")[:CORNERS]]
@@ -286,7 +286,7 @@ class _Writer:
     # -- the choice --------------------------------------------------------------------------
 
     def _preferred(self, best: int) -> Written:
-        """Prefer a point of the hull that is hardly farther, without changes that hardly count."""
+        """Prefer a point of the hull that is hardly farther, and undo negligible changes."""
         inside = bool(self.legal.inside(self.rows[[best]])[0])
         for number in () if inside else self._candidates_in_region(self.distances[best]):
             if self._passes(number):
@@ -295,12 +295,12 @@ class _Writer:
                 best = tidy if inside else best
                 break
         row = self.rows[best]
-        if not self.oracle.evidence(row):  # another row passed a test after it
+        if not self.oracle.evidence(row):  # a later test replaced the evidence
             self.oracle.test(row, self.deadline)
         return Written(row, float(self.distances[best]), inside, self.oracle.evidence(row))
 
     def _candidates_in_region(self, distance: float) -> list[int]:
-        """Rows of the hull that look robust and are hardly farther, nearest first."""
+        """Return rows of the hull that look robust and are hardly farther, nearest first."""
         good = self.distances <= IN_REGION_RATIO * distance
         good &= self.margins >= self.problem.margin
         near = np.flatnonzero(good)
@@ -309,7 +309,7 @@ class _Writer:
         return [int(i) for i in near[self.legal.inside(self.rows[near])][:left]]
 
     def _without_small_changes(self, number: int) -> int:
-        """The row with the person's own value wherever that hardly counts and stays robust."""
+        """Restore the person's own values if the change is negligible and the row stays robust."""
         costs = self._cost(self.rows[number][self.columns, None])[:, 0]
         small = np.flatnonzero((costs > 0.0) & (costs <= BARELY * self.distances[number]))
         for column in small[np.argsort(costs[small], kind="stable")]:

@@ -1,22 +1,23 @@
-r"""Algorithm 1 of the paper to the letter: the readable statement, and the oracle of the tests.
+r"""Algorithm 1 of the paper, exactly as stated: the readable reference, and a test oracle.
 
-Wanted is the point :math:`x'` of one piece that is nearest to the input :math:`x` and valid for
-all shifted models in :math:`\Delta`. A finite set :math:`\Delta'` of models, at first the original
-one alone (the one of :math:`\Delta` that is nearest to it, if it lies outside), stands for
-:math:`\Delta`:
+It finds the point :math:`x'` of one piece that is nearest to the input :math:`x` and valid for all
+shifted models in :math:`\Delta`. A finite set :math:`\Delta'` of models represents :math:`\Delta`.
+It starts with the original one alone (or, if that lies outside, the nearest one in :math:`\Delta`):
 
-1. *outer minimisation*: the nearest :math:`x'` of the piece valid for each model in
+1. *outer minimisation*: the nearest :math:`x'` of the piece that is valid for each model in
    :math:`\Delta'`;
 2. *inner maximisation*: the model in :math:`\Delta` that is worst for this :math:`x'`;
-3. if :math:`x'` is valid for it too, :math:`x'` is the answer. Else this model joins :math:`\Delta'`.
+3. if :math:`x'` is valid for it too, :math:`x'` is the result. Otherwise this model joins
+   :math:`\Delta'`.
 
 Valid means :math:`c \cdot V_{h+1} \ge \sigma` in step 1 and :math:`\ge t` in step 3, for each row
 :math:`c` of ``net.objectives(target)`` (one for each competing class). With :math:`\sigma > t`
-(``search_margin`` and ``margin`` of the problem) two answers of step 1 are a fixed distance apart,
-so that the loop ends (Proposition 2).
+(``search_margin`` and ``margin`` of the problem) two results of step 1 are at least a fixed
+distance apart, so the loop ends (Proposition 2).
 
-Several sets :math:`\Delta_s` are one :math:`\Delta`, their union: :math:`\Delta'` starts with one
-model of each, and step 2 looks for the worst model of all, each measured by the margin of its set.
+Several shift sets :math:`\Delta_s` form one :math:`\Delta`, their union: :math:`\Delta'` starts
+with one model of each, and step 2 finds the worst model of all, each relative to the margin of its
+set.
 
 Step 1 is :mod:`proplace.search.bilevel.outer`, step 2 :mod:`proplace.search.bilevel.inner`.
 """
@@ -56,14 +57,14 @@ def solve(
     Parameters
     ----------
     problem, piece
-        What is asked, and where.
+        The problem of the search, and the piece to search.
     solver
         ``highs`` or ``gurobi``.
     deadline
-        When to stop, by ``time.monotonic``; the outcome is then ``unknown`` with a proved bound,
-        since the first point that the algorithm knows to be robust is the answer.
+        Time limit, by ``time.monotonic``. The outcome is then ``unknown`` with a proved bound,
+        because the first robust point that the algorithm finds is also the nearest.
     max_rounds
-        Shifted models to add before the search is given up with a ``SolverError``.
+        Number of shifted models after which the search stops with a ``SolverError``.
     """
     run = Run(solver, deadline)
     if _is_empty(piece):
@@ -91,21 +92,21 @@ def solve(
         outer.add_model(worst.model)
         run.rounds += 1
     raise SolverError(
-        f"no robust point after {max_rounds} shifted models; each keeps the search away from its "
-        f"last point by the margin ({problem.margin:g}) and slack ({problem.slack:g}) at least, so "
-        "larger ones make it end sooner",
+        f"no robust point after {max_rounds} shifted models. Each keeps the search away from its "
+        f"last point by at least the margin ({problem.margin:g}) and slack ({problem.slack:g}), so "
+        "use larger ones to end sooner",
         name="max_rounds",
         value=max_rounds,
     )
 
 
 def legal_point(problem: SearchProblem, piece: ConvexPiece, point: Array) -> Array:
-    """Return the point without the solver's tolerance: in the bounds."""
+    """Return the point clipped to its bounds, without the solver's tolerance."""
     return problem.snap(np.clip(point, piece.lower, piece.upper))
 
 
 def _is_empty(piece: ConvexPiece) -> bool:
-    """Test if the bounds alone leave nothing; raise if they do not bound the piece."""
+    """Test if the bounds alone exclude every point, or raise if they are infinite."""
     low, high = piece.box()
     if (low > high).any():
         return True
@@ -113,28 +114,28 @@ def _is_empty(piece: ConvexPiece) -> bool:
     if len(open_):
         i = int(open_[0])
         raise OptionError(
-            f"column {i} ranges over [{low[i]}, {high[i]}]; a search without a hull needs finite "
-            "bounds for each column",
+            f"column {i} ranges over [{low[i]}, {high[i]}], but a search without a hull needs "
+            "finite bounds for each column",
             name=f"column {i}",
         )
     return False
 
 
 def _check_progress(problem: SearchProblem, models: list[ScenarioModel], point: Array) -> None:
-    """Refuse a point that a model in Delta' rejects: it would be found for ever."""
+    """Reject a point that a model in Delta' rejects, because it would return forever."""
     found = [(model.excess(point, problem.target), model.margin) for model in models]
     excess, margin = min(found)
     if excess < 0.0:
         raise SolverError(
-            f"the outer minimisation asks for a margin of {margin + problem.slack!r} on one of "
-            f"{len(models)} models which gives {margin + excess!r} to its answer, so the search "
-            "would go in circles; try another solver"
+            f"the outer minimisation requires a margin of {margin + problem.slack!r} on one of "
+            f"{len(models)} models which has {margin + excess!r} at its solution, so the search "
+            "would not end. Try another solver",
         )
 
 
 @dataclass
 class Run:
-    """The solver, the clock and the counts of one search."""
+    """The solver, the deadline and the counts of one search."""
 
     solver: Solver
     deadline: float
@@ -142,12 +143,12 @@ class Run:
     rounds: int = 0
 
     def solve(self, model: Model) -> Solution:
-        """Solve one program in the time that is left."""
+        """Solve one program in the remaining time."""
         self.programs += 1
         left = None if math.isinf(self.deadline) else self.deadline - time.monotonic()
         solution = solvers.solve(model, self.solver, left)
         if solution.status == "unbounded":
-            raise SolverError(f"{self.solver} calls a bounded program unbounded")
+            raise SolverError(f"{self.solver} reported that a bounded program is unbounded")
         return solution
 
     def outcome(self, point: Array | None, distance: float, lower: float, status: str) -> Outcome:

@@ -1,8 +1,8 @@
 r"""The inner maximisation: the model in Delta that is worst for a point.
 
-Now :math:`x'` is fixed and :math:`V, W, B, \gamma` are not. Products :math:`W_i V_{i-1}` of
-variables need not appear: the rows of the parameters move independently and
-:math:`V_i \ge 0`, hence the pre-activations reach exactly
+Here :math:`x'` is fixed and :math:`V, W, B, \gamma` are variables. Products :math:`W_i V_{i-1}` of
+variables are not needed: the rows of the parameters move independently and :math:`V_i \ge 0`, so
+the pre-activations reach exactly
 
 .. math::
     W_1 V_0 + B_1 \in W_1^0 x' + B_1^0 \pm (\delta |x'|_1 + \delta), \qquad
@@ -19,9 +19,9 @@ and the program is linear:
     & (W_i^0 - \delta) V_{i-1} + B_i^0 - \delta \ \le\ V_i \ \le\
       (W_i^0 + \delta) V_{i-1} + B_i^0 + \delta + M^- (1 - \gamma_i) \quad (i \ge 2) .
 
-(That is the case of one radius :math:`\delta`; in general the ends of the intervals stand in the place
-of :math:`W_i^0 \mp \delta`.) One program for each competing class of each set; the worst of their
-models, by its margin less that of its set, joins :math:`\Delta'`.
+(This is the case of one radius :math:`\delta`. In general the ends of the intervals replace
+:math:`W_i^0 \mp \delta`.) There is one program for each competing class of each shift set. The
+worst of their models, by its margin minus that of its set, joins :math:`\Delta'`.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ScenarioModel:
-    """One model of Delta', with the margin of the set that it comes from."""
+    """One model of Delta', with the margin of its shift set."""
 
     network: Network
     margin: float
 
     def excess(self, point: Array, target: int) -> float:
-        """The margin of a point, by a plain forward pass, less what it must be."""
+        """Return the margin of a point, by a plain forward pass, minus the required one."""
         return float(self.network.margin(point, target)[0]) - self.margin
 
 
@@ -65,14 +65,14 @@ _AGREE = 1e-6  # of the margin's size: program and forward pass of the worst mod
 
 @dataclass(frozen=True, eq=False)
 class Worst:
-    """A model in Delta, and what no model in Delta is below: its margin less that of its set."""
+    """A model in Delta, and a lower bound for all: the margin minus the required one."""
 
     model: ScenarioModel
     least: float
 
 
 def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
-    """Find the worst model of all sets for ``point``; None when the time is over."""
+    """Find the worst model of all shift sets for ``point``, or return None after a timeout."""
     found = []
     for member in problem.guarantee.members:
         worst = _worst_of(member, problem.target, point, run)
@@ -83,7 +83,7 @@ def worst_model(problem: SearchProblem, point: Array, run: Run) -> Worst | None:
 
 
 def _worst_of(member: Member, target: int, point: Array, run: Run) -> Worst | None:
-    """The worst model of one set: the one with the least margin by a plain forward pass."""
+    """Find the worst model of one set: the smallest margin by a plain forward pass."""
     net, shifts, boxes, away = member.network, member.shifts, None, np.zeros(len(point))
     if member.tolerance is not None:
         boxes = InputBoxes(net, shifts)
@@ -108,8 +108,8 @@ def _worst_of(member: Member, target: int, point: Array, run: Run) -> Worst | No
     # A forward pass of the model must agree with the program that found it.
     if margin - least > _AGREE * max(1.0, abs(least)):
         raise SolverError(
-            f"{run.solver} found {least!r} for the worst margin of a point, but the model it "
-            f"describes has {margin!r}; try another solver"
+            f"{run.solver} found {least!r} for the worst-case margin of a point, but the model it "
+            f"describes has {margin!r}. Try another solver"
         )
     if boxes is not None:
         network = _at_miss(boxes, network, u[: len(u) // 2] - away, hidden)
@@ -117,7 +117,7 @@ def _worst_of(member: Member, target: int, point: Array, run: Run) -> Worst | No
 
 
 def _at_miss(boxes: InputBoxes, larger: Network, point: Array, hidden: list[Array]) -> Network:
-    """The network that asks a shift of ``boxes.original`` at a point beside the given one."""
+    """Return the network that evaluates a shift at another point of the input box."""
     pairs = [(layer.W, layer.bias) for layer in larger.layers]
     (W, b), *rest = boxes.of_network(pairs, hidden)
     miss = boxes.point(hidden) - point
@@ -128,7 +128,7 @@ def _at_miss(boxes: InputBoxes, larger: Network, point: Array, hidden: list[Arra
 def _worst_activations(
     shifts: Shifts, u: Array, c: Array, run: Run
 ) -> tuple[float, list[Array]] | None:
-    """Least c . V_{h+1} over Delta and the activations V_1..V_h that have it."""
+    """Minimise c . V_{h+1} over Delta, and return the activations V_1..V_h too."""
     boxes, model = shifts.layers, Model()
     low, high = (np.maximum(z[0], 0.0) for z in boxes[0].preactivations(u[None]))
     V = [model.columns(low, high)]
@@ -145,11 +145,11 @@ def _worst_activations(
     if solution.status == "limit":
         return None
     if solution.x is None:
-        raise SolverError(f"{run.solver} finds no model in Delta, though there are some")
+        raise SolverError(f"{run.solver} found no model in Delta, although there are some")
     return solution.bound, [solution.x[columns] for columns in V]
 
 
 def _least_output(shifts: Shifts, u: Array, c: Array) -> float:
-    """Least c . V_1 over Delta of a network without hidden layers."""
+    """Minimise c . V_1 over Delta for a network without hidden layers."""
     low, high = shifts.layers[0].preactivations(u[None])
     return float(low[0] @ np.maximum(c, 0.0) + high[0] @ np.minimum(c, 0.0))

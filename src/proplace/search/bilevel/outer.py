@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """Answer of the outer minimisation; without a point it is infeasible, or the time is over."""
+    """Result of the outer minimisation. Without a point it is infeasible, or timed out."""
 
     point: Array | None
     bound: float
@@ -48,7 +48,7 @@ class Nearest:
 
 
 class Outer:
-    """The outer minimisation; models are added to it as the search goes on."""
+    """The outer minimisation, to which the search adds models."""
 
     def __init__(self, problem: SearchProblem, piece: ConvexPiece) -> None:
         self.problem, self.piece = problem, piece
@@ -95,7 +95,7 @@ class Outer:
             self.model.rows([(V, (c @ W)[None])], sigma - c @ b, math.inf)
 
     def _first_range(self, W: Array, b: Array) -> tuple[Array, Array]:
-        """Range of W x' + b over the piece: its box, and the images of its vertices."""
+        """Bound W x' + b over the piece: by its box, and by the images of its vertices."""
         low, high = interval(W, b, self.low, self.high)
         if self.piece.vertices is None:
             return low, high
@@ -111,10 +111,10 @@ class Outer:
 
 
 def _first_layer(net: Network) -> tuple[Array, Array]:
-    """W and B of the first layer as a map of x', the fixed input transform inside."""
+    """Return W and B of the first layer as a map of x', including the fixed input transform."""
     return net.input_transform.fold(net.layers[0].W, net.layers[0].bias)
 
 
 def distance_to(problem: SearchProblem, point: Array) -> float:
-    """Distance of a point from x."""
+    """Return the distance of a point from x."""
     return float(problem.distance.between(problem.x, point[None])[0])

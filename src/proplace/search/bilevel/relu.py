@@ -28,15 +28,15 @@ def relu(
     low: Array,
     high: Array,
 ) -> Integers:
-    """Columns between the ReLUs of two affine maps of ``V`` (the same map twice: its ReLU).
+    """Add columns between the ReLUs of two affine maps of ``V`` (the same map twice: its ReLU).
 
-    ``low`` and ``high`` bound the upper map from below and above, and so are the two M.
+    ``low`` and ``high`` bound the upper map from below and above, and serve as the two M.
     """
     (W, b), (W_up, b_up) = lower_map, upper_map
     n = len(b)
     M_plus, M_minus = np.maximum(high, 0.0), np.maximum(-low, 0.0)
     out = model.columns(np.zeros(n), M_plus)
-    # A neuron whose sign is known has its gamma fixed; one that is always 0 counts as off.
+    # A neuron with a fixed sign has its gamma fixed. One that is always 0 counts as off.
     on, off = (low >= 0.0) & (high > 0.0), high <= 0.0
     gamma = model.columns(on.astype(float), (~off).astype(float), integer=True)
     eye = np.eye(n)
@@ -47,6 +47,6 @@ def relu(
 
 
 def interval(W: Array, b: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Range of W v + b over the box [low, high]."""
+    """Return the range of W v + b over the box [low, high]."""
     positive, negative = np.maximum(W, 0.0), np.minimum(W, 0.0)
     return positive @ low + negative @ high + b, positive @ high + negative @ low + b
