@@ -66,6 +66,58 @@ print(len(tally.wrong) >= 12, len(tally.settled))
     assert output_of("-c", code).split() == ["True", "0"]
 
 
+CHALLENGE = """
+import numpy as np, challenge
+archive = challenge.Challenge(challenge.ARCHIVE)
+some = archive.problems[3::20]
+answers = {
+    key: {"margin": found["margin"][1], "point": found["point"]}
+    for key, found in archive.solutions.items()
+}
+def scores():
+    cells = challenge.score(archive, answers, some).splitlines()[-1].split("|")
+    return [float(cells[3]), float(cells[7])]
+"""
+
+
+def test_challenge_proofs_hold_and_solutions_score_one():
+    code = "print(challenge.wrong_proofs(archive, some), len(archive.problems), *scores())"
+    assert output_of("-c", CHALLENGE + code).split() == ["[]", "200", "1.0", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ('one["margin"] += 1e-4', [0.9, 1.0]),  # claims too much
+        ('one["margin"] -= 1e-4', [0.9, 1.0]),  # a bound that is not exact
+        ('one["point"] = some[0]["person"]', [1.0, 0.9]),  # not robust
+        ('one["point"][0] += 0.01', [1.0, 0.9]),  # outside the hull
+        ('one["point"][0] = float("nan")', [1.0, 0.9]),
+        ('one["point"] = archive.vertices(some[0])[5].tolist()', [1.0, None]),  # farther
+        ("answers.clear()", [0.0, 0.0]),
+    ],
+)
+def test_challenge_wrong_answers_score_less(change, expected):
+    code = f'one = answers[some[0]["id"]]\n{change}\nprint(*scores())'
+    found = [float(word) for word in output_of("-c", CHALLENGE + code).split()]
+    assert found[0] == expected[0]
+    assert found[1] == expected[1] if expected[1] is not None else 0.9 < found[1] < 1.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'found["margin"] = [v + 1e-6 for v in found["margin"]]',
+        'found["margin"] = [v - 1e-6 for v in found["margin"]]',
+        'found["point"] = archive.vertices(some[0])[5].tolist()',
+    ],
+)
+def test_challenge_check_finds_wrong_solutions(change):
+    code = f'found = archive.solutions[some[0]["id"]]\n{change}\n'
+    code += "print(len(challenge.wrong_proofs(archive, some[:1])))"
+    assert int(output_of("-c", CHALLENGE + code)) > 0
+
+
 def test_certify_agrees_with_programs():
     line = output_of("certify.py", "--rows", "3", "--only", "compas").splitlines()[-1]
     assert line.count("3 of 3") >= 2
