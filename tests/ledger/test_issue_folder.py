@@ -57,11 +57,11 @@ def test_a_folder_is_issued_in_parts_and_once(folder, ledger, small, monkeypatch
 
     monkeypatch.setattr(pp.Ledger, "issue", counted)
     issued = ledger.issue_folder(folder, "name", expires="2999-12-31")
-    assert issued == (9, 0, 2)
+    assert issued == (9, 0, 2, ())
     assert str(issued) == "9 promises issued, 2 rows with nothing to promise"
     assert max(sizes) <= 2
     assert sum(sizes) == 9
-    assert ledger.issue_folder(folder, "name", expires="2999-12-31") == (0, 9, 2)
+    assert ledger.issue_folder(folder, "name", expires="2999-12-31") == (0, 9, 2, ())
     frame = ledger.promises()
     assert list(frame["person"]) == [f"n{i}" for i in range(11) if i not in (3, 7)]
     assert set(frame["expires"]) == {"2999-12-31"}
@@ -99,7 +99,7 @@ def test_a_call_that_was_interrupted_is_repeated(folder, ledger, small, monkeypa
     assert 0 < len(before) < 9
     assert ledger.verify().valid
     issued = ledger.issue_folder(folder, "name")
-    assert issued == (9 - len(before), len(before), 2)
+    assert issued == (9 - len(before), len(before), 2, ())
     assert list(ledger.promises().index)[: len(before)] == before
     assert ledger.verify().valid
 
@@ -170,6 +170,6 @@ def test_other_answers_for_the_same_people(tmp_path, folder, ledger, small):
     with raises(LedgerError, name="existing", value="refuse", match="open promise"):
         ledger.issue_folder(again, "name")
     assert ledger.issue_folder(again, "name", existing="renew").new == 9
-    assert ledger.issue_folder(again, "name", existing="renew") == (0, 9, 2)
+    assert ledger.issue_folder(again, "name", existing="renew") == (0, 9, 2, ())
     counts = ledger.promises()["state"].value_counts().to_dict()
     assert counts == {"open": 9, "renewed": 9}

@@ -11,7 +11,7 @@ import numpy as np
 
 from proplace.core.errors import LedgerError
 from proplace.explain.results import Explanations
-from proplace.ledger.issuing import nothing_to_promise, people_of
+from proplace.ledger.issuing import growth_note, nothing_to_promise, people_of
 
 if TYPE_CHECKING:
     import os
@@ -33,11 +33,14 @@ class IssuedFolder(NamedTuple):
         How many were in the ledger already.
     skipped
         How many rows hold nothing to promise.
+    growing
+        As for :class:`~proplace.ledger.issuing.Issued`.
     """
 
     new: int = 0
     known: int = 0
     skipped: int = 0
+    growing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """One line."""
@@ -46,7 +49,7 @@ class IssuedFolder(NamedTuple):
             parts.append(f"{self.known:,} known already")
         if self.skipped:
             parts.append(f"{self.skipped:,} rows with nothing to promise")
-        return ", ".join(parts)
+        return ", ".join(parts) + growth_note(self.growing)
 
 
 def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]:

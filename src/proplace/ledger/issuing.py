@@ -8,6 +8,7 @@ missing there is no promise.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 import zlib
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from proplace.certification import digest as network_digest
 from proplace.core.errors import LedgerError
 from proplace.core.text import did_you_mean, listing
 from proplace.explain.prove import range_box
+from proplace.schema import Continuous
 from proplace.schema.values import as_json
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from proplace.explain.results import Explanation, Explanations, Setting
     from proplace.explain.words import Wording
     from proplace.loaders.model import Model
+    from proplace.schema import Schema
+    from proplace.schema.rules import AnyFeature
 
 Ids = str | Mapping[Any, object] | Sequence[object] | None
 """Who the people are: the id column, ids by the label of the row, or one for each answer."""
@@ -104,11 +108,15 @@ class Issued:
         Those of them that were issued now; the others were in the ledger already.
     skipped
         Rows that hold nothing to promise, with the reason.
+    growing
+        Numeric features whose names suggest that they grow with time, such as an age, if the promises
+        have a last day and no tolerance covers larger values.
     """
 
     ids: tuple[int, ...]
     new: tuple[int, ...]
     skipped: tuple[Skipped, ...] = ()
+    growing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """One line."""
@@ -118,7 +126,7 @@ class Issued:
             parts.append(f"{known} known already")
         if self.skipped:
             parts.append(f"{len(self.skipped)} rows with nothing to promise")
-        return ", ".join(parts)
+        return ", ".join(parts) + growth_note(self.growing)
 
 
 def people_of(result: Explanations, ids: Ids) -> list[str]:
@@ -392,3 +400,41 @@ def setting_of(result: Explanations) -> Setting:
             "results of each run by themselves"
         )
     return next(iter(settings.values()))
+
+
+# -- what time changes -----------------------------------------------------------------------------
+
+_GROWS = {"age", "since", "tenure", "seniority"}
+_UNITS, _PLACES = {"days", "weeks", "months", "years"}, {"at", "in", "with"}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z](?=[A-Z][a-z])|[A-Z]+")
+
+
+def grows_with_time(feature: AnyFeature) -> bool:
+    """True if the name of a number suggests an age or a time since an event."""
+    if not isinstance(feature, Continuous):
+        return False
+    for text in (feature.name, feature.label or ""):
+        words = {word.lower() for word in _WORD.findall(text)}
+        if words & _GROWS or (words & _UNITS and words & _PLACES):
+            return True
+    return False
+
+
+def growing_features(result: Explanations, schema: Schema) -> tuple[str, ...]:
+    """Return features that seem to grow with time while no tolerance covers larger values."""
+    misses = {} if result.provenance is None else result.provenance.request.misses
+    return tuple(
+        name
+        for name, feature in schema.by_name.items()
+        if grows_with_time(feature) and misses.get(name, (0.0, 0.0))[1] == 0.0
+    )
+
+
+def growth_note(names: Sequence[str]) -> str:
+    """Point out features that grow with time; empty if there are none."""
+    if not names:
+        return ""
+    return (
+        f"; {', '.join(names)} may grow until the last day, and no tolerance covers that: explain with "
+        f"a tolerance, such as a year more of {names[0]}"
+    )

@@ -29,6 +29,7 @@ from proplace.ledger.issuing import (
     Skipped,
     check_answers,
     draft,
+    growing_features,
     nothing_to_promise,
     people_of,
     person_id,
@@ -227,7 +228,8 @@ class Ledger:
             ids_, new = issue_drafts(
                 writer, drafts, last, known, existing, label=label, replacing=replacing
             )
-        return Issued(tuple(ids_), tuple(new), tuple(skipped))
+        growing = () if last is None else growing_features(result, setting.schema)
+        return Issued(tuple(ids_), tuple(new), tuple(skipped), growing)
 
     def issue_folder(
         self,
@@ -256,7 +258,7 @@ class Ledger:
         """
         _day(expires, now())  # wrong options are told before anything is read
         _check_existing(existing)
-        new = known = skipped = 0
+        new, known, skipped, growing = 0, 0, 0, tuple[str, ...]()
         for part in parts_of(folder, ids):
             some = [e for e in part if not nothing_to_promise(e)]
             issued = self.issue(
@@ -270,7 +272,8 @@ class Ledger:
             new += len(issued.new)
             known += len(issued.ids) - len(issued.new)
             skipped += len(part) - len(some)
-        return IssuedFolder(new, known, skipped)
+            growing = issued.growing or growing
+        return IssuedFolder(new, known, skipped, growing)
 
     # -- reading ---------------------------------------------------------------------------------
 

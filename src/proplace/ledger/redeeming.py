@@ -261,14 +261,13 @@ def missing_of(promise: Promise, row: pd.DataFrame, codes: Array) -> tuple[Missi
 
 def interval(promise: Promise, feature: Continuous) -> Interval:
     """Values of a number that were promised, in original units."""
-    if feature.name in promise.guaranteed_ranges:
-        return promise.guaranteed_ranges[feature.name]
     span = promise.terms.model.schema.span(feature.name)
     answer = promise.facts["answer"].get(feature.name)
     if answer is None:  # a missing cell that stays, and counts as what the model fills
         answer = feature.write_people(_point(promise)[span])[0]
     less, more = promise.terms.request.misses.get(feature.name, (0.0, 0.0))
-    return _sum(answer, -less), _sum(answer, more)
+    low, high = promise.guaranteed_ranges.get(feature.name, (answer, answer))
+    return min(low, _sum(answer, -less)), max(high, _sum(answer, more))
 
 
 def _point(promise: Promise) -> Array:
