@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import base64
 import copy
+import hashlib
 import itertools
 import json
 import math
@@ -64,6 +65,7 @@ def true_cases(rng):
                 yield from _boxes_of_inputs(rng, hidden, kind)
     yield from _branching(rng)
     yield _bundle(rng)
+    yield stated_case(rng)
     yield from _fixed(rng)
 
 
@@ -146,6 +148,108 @@ def _bundle(rng):
         parts.append((net, shifts, found.certificates[0]))
     text = pp.certification.CertificateBundle.of(part[2] for part in parts).text
     return Case("bundle", text.encode(), (parts[0][0], parts[1][0]), (parts[1][1],))
+
+
+WORDS = [
+    "age",
+    "income",
+    "Wohnort",
+    "größe",
+    "no",
+    "yes",
+    "cook",
+    "“clerk”",
+    "a; b: c",
+    "$",
+    "x" * 200,
+]
+UNITS = ["", "year", "years", "% of income", "$", "€", "‰", "°", "thousand dollars"]
+
+
+def stated_case(rng):
+    """A bundle with a statement in original units, the box of which fits it to the last bit."""
+    features, ends = [], []
+    for _ in range(int(rng.integers(1, 5))):
+        feature, codes = _stated_feature(rng)
+        features.append(feature)
+        ends.append(codes)
+    low, x, high = (np.concatenate(parts) for parts in zip(*ends, strict=True))
+    net = raised(
+        pp.Network([(rng.normal(size=(3, len(x))), None), ([[1.0, -1.0, 0.5]], [0.5])]), 1, 1e9
+    )
+    report = certify(
+        net, x[None], pp.Shifts.of(net, 0.01), 1, box=(low[None], high[None]), certificates=True
+    )
+    if not report.robust[0]:  # too large a number for the margin
+        return stated_case(rng)
+    statement = {
+        "subject": str(rng.choice(WORDS)),
+        "outcomes": [str(word) for word in rng.choice(WORDS, 2)],
+        "features": features,
+    }
+    bundle = pp.certification.CertificateBundle.of(report.certificates, statement)
+    return Case("stated", bundle.text.encode(), (net,))
+
+
+def _stated_feature(rng):
+    """A feature with its codes at the lower end, at the value and at the upper end."""
+    names = {"name": str(rng.choice(WORDS)), "missing": bool(rng.random() < 0.2)}
+    scaling = {"offset": float(rng.normal() * 10.0), "scale": float(rng.exponential(7.0))}
+    if rng.random() < 0.5:
+        scaling = {"offset": 0.0, "scale": 1.0}
+    kind = rng.integers(3)
+    if kind == 0:
+        value = float(rng.choice([1.0, -1.0, 0.0, 38.0, 12_000.0, -123_456.5, 1e16, rng.normal()]))
+        low, high = (
+            value - float(rng.choice([0.0, rng.exponential()])),
+            value + float(rng.choice([0.0, 1.0])),
+        )
+        facts = (
+            names | scaling | {"today": float(rng.choice([value, 7.0])), "value": value, "low": low}
+        )
+        facts |= {"high": high, "unit": [str(u) for u in rng.choice(UNITS, 2)]}
+        facts["end"] = str(rng.choice(["", "low", "high"]))
+        return facts, [
+            np.array([(v - scaling["offset"]) / scaling["scale"]]) for v in (low, value, high)
+        ]
+    labels = [str(w) for w in rng.choice(WORDS, int(rng.integers(2, 5)), replace=False)]
+    today, place = str(rng.choice(labels)), int(rng.integers(len(labels)))
+    facts = names | {"labels": labels, "today": today, "value": labels[place]}
+    if kind == 1:
+        first = int(rng.integers(2))
+        return facts | {"first": first}, [np.eye(len(labels))[place][first:]] * 3
+    numbers = [float(n) for n in np.sort(rng.normal(size=len(labels)))]
+    code = np.array([(numbers[place] - scaling["offset"]) / scaling["scale"]])
+    return facts | scaling | {"numbers": numbers}, [code] * 3
+
+
+def stated_changes(case, rng, count):
+    """So many statements with something changed; the certificate stays as it is."""
+    facts = json.loads(case.text)
+    places = [("statement", *path) for path in paths(facts["statement"]) if path]
+    for _ in range(count):
+        path = places[int(rng.integers(len(places)))]
+        value = _at(facts, path)
+        if isinstance(value, bool):
+            new = [not value, 1, None]
+        elif isinstance(value, int | float):
+            new = _numbers(rng, value)
+        elif isinstance(value, str):
+            new = [
+                *WORDS,
+                *UNITS,
+                "low",
+                "high",
+                value + " ",
+                value[:-1],
+                "a\u202eb",
+                "\ud800",
+                "x" * 201,
+            ]
+        else:
+            new = _structures(rng, value)
+        which = new[int(rng.integers(len(new)))]
+        yield case.changed(f"{path} {which!r:.40}", json.dumps(_put(facts, path, which)))
 
 
 def _fixed(rng):
@@ -392,6 +496,7 @@ def demands_around(case, rng):
             near += [{name: [*end[:j], x, *end[j + 1 :]]} for x in _around(end[j])]
     picked = [near[int(n)] for n in rng.permutation(len(near))[:8]]
     picked += [{"delta": x} for x in _deltas(case, said)]
+    picked += [{"digest": hashlib.sha256(case.text + end).hexdigest()} for end in (b"", b" ")]
     return [checker.Demand(**one) for one in picked]
 
 
@@ -452,7 +557,7 @@ def python_verdict(case):
         found = checker.check_all(*_given_to(case), case.demand)
     finally:
         checker.MOST_WORK = usual
-    return found.accepted, found.reason
+    return found.accepted, found.sentence + found.reason
 
 
 def accepted(case):

@@ -34,7 +34,7 @@ async function main([pagePath, modelsPath, casesPath]) {
       most: most ? Number(most) : undefined,
       demand: demand ? JSON.parse(demand) : undefined,
     });
-    console.log(JSON.stringify([found.accepted, found.reason]));
+    console.log(JSON.stringify([found.accepted, found.sentence + found.reason]));
   }
 }
 

@@ -7,7 +7,15 @@ import itertools
 import numpy as np
 import pytest
 
-from two_checkers import NO_NODE, NODE, all_cases, demand_cases, differences
+from two_checkers import (
+    NO_NODE,
+    NODE,
+    all_cases,
+    demand_cases,
+    differences,
+    stated_case,
+    stated_changes,
+)
 
 pytestmark = pytest.mark.skipif(NODE is None, reason=NO_NODE)
 
@@ -27,3 +35,14 @@ def test_both_checkers_demand_the_same(tmp_path):
     bad, count = differences(cases, tmp_path)
     assert not bad, bad[0]
     assert min(count[True], count[False]) > 150
+
+
+def test_both_checkers_redo_the_same_encodings(tmp_path):
+    """Statements in original units with their values, words or encodings changed."""
+    rng, cases = np.random.default_rng(7), []
+    for _ in range(60):
+        case = stated_case(rng)
+        cases += [case, *stated_changes(case, rng, 60)]
+    bad, count = differences(cases, tmp_path)
+    assert not bad, bad[0]
+    assert min(count[True], count[False]) > 1000

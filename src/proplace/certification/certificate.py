@@ -129,7 +129,7 @@ class Certificate(Document):
 
     @classmethod
     def _read(cls, facts: dict[str, Any]) -> Certificate:
-        if facts.get("format") == checker.FORMAT_BUNDLE:
+        if facts.get("format") in checker.BUNDLES:
             raise checker.Rejected(
                 "it is a bundle. Read it with pp.certification.CertificateBundle.load"
             )
@@ -473,18 +473,23 @@ class CertificateBundle(Document):
     certificates: tuple[Certificate, ...]
     """The certificates, in the order of their shift sets."""
 
+    statement: Mapping[str, Any] | None = None
+    """What is proved, in original units, with the encoding; None if the bundle does not state it."""
+
     _called = "a bundle of certificates"
 
     @classmethod
-    def of(cls, certificates: Iterable[Certificate]) -> CertificateBundle:
-        """Combine certificates to a bundle."""
+    def of(
+        cls, certificates: Iterable[Certificate], statement: Mapping[str, Any] | None = None
+    ) -> CertificateBundle:
+        """Combine certificates to a bundle, with a statement of what they prove."""
         found = tuple(certificates)
         if not found or not all(isinstance(one, Certificate) for one in found):
             raise CertificateError(
                 "a bundle needs one or more certificates, but some are missing",
                 name="certificates",
             )
-        return cls(found)
+        return cls(found, statement)
 
     @property
     def verdict(self) -> Literal["robust", "not robust"]:
@@ -496,11 +501,15 @@ class CertificateBundle(Document):
     def text(self) -> str:
         """The bundle as canonical JSON: sorted keys, no spaces."""
         inside = ",".join(certificate.text for certificate in self.certificates)
-        return f'{{"certificates":[{inside}],"format":"{checker.FORMAT_BUNDLE}"}}'
+        kind, more = checker.FORMAT_BUNDLE, ""
+        if self.statement is not None:
+            kind, more = checker.FORMAT_STATED, f',"statement":{canonical(self.statement)}'
+        return f'{{"certificates":[{inside}],"format":"{kind}"{more}}}'
 
     @classmethod
     def _read(cls, facts: dict[str, Any]) -> CertificateBundle:
-        return cls.of(Certificate.of(proof) for proof in checker.bundled(facts))
+        proofs = [Certificate.of(proof) for proof in checker.bundled(facts)]
+        return cls.of(proofs, facts.get("statement"))
 
     def check(
         self,
@@ -575,7 +584,7 @@ A fixed prediction proves that no counterfactual exists.
 def read_proof(content: bytes) -> Proof:
     """Read a proof of any kind from the content of its file, without checking it."""
     facts = checker.parse(content)
-    if facts.get("format") == checker.FORMAT_BUNDLE:
+    if facts.get("format") in checker.BUNDLES:
         return CertificateBundle._read(facts)
     kind = FixedPrediction if facts.get("format") == checker.FORMAT_FIXED else Certificate
     return kind(content.decode())

@@ -1,7 +1,8 @@
 r"""Check certificates in exact arithmetic: ``python checker.py proof.json net.npz``.
 
 It prints the proved statement. ``--target``, ``--delta``, ``--input`` and ``--margin`` reject a
-weaker statement, and so do ``--low`` and ``--high``, the ends of an input box. A certificate about
+weaker statement, and so do ``--low`` and ``--high``, the ends of an input box. ``--digest``
+rejects any other file. A certificate about
 a shift set needs its file: ``--shifts set.npz``. A bundle of certificates needs all of its networks
 and shift sets: ``bundle.json a.npz b.npz --shifts c.npz``.
 
@@ -55,6 +56,15 @@ contains the rest of the space at that leaf. With more than two logits, it is ab
 only the logits of these two classes, the other one first. All leaves refer to the networks of the
 claim.
 
+*The statement.* A bundle of format 2 also states in original units what is proved: each feature
+with its name, its value today, the value that is enough (or the smallest and the largest one), and
+its encoding. A number v becomes (v - offset) / scale. A label becomes one number, or a column of 0
+and 1 for each label from ``first`` on. Both operations round to the nearest double, as they do in
+the encoder, and there is no other tolerance: the code of each value must be the entry of x, and the
+codes of the ends must lie in the input box. Rounding is monotone, so the code of every double
+between the ends lies in the box as well. No proof covers names and the values of today: compare the
+digest of the file with the digest in the letter.
+
 *Numbers.* Every given number is an IEEE double, so it is an integer in units of 2^-K for one K
 ("fine"). Every computed number is a sum of products of at most D of them, so it is an integer in
 units of 2^-KD ("exact"), and both fine * exact >> K and exact * exact >> KD are lossless. No
@@ -83,6 +93,8 @@ FORMAT = "proplace-certificate-1"  # the networks within delta
 FORMAT_BOX = "proplace-certificate-2"  # the networks of a shifts file
 FORMAT_INPUTS = "proplace-certificate-3"  # either of them, at every point of a box of inputs
 FORMAT_BUNDLE = "proplace-bundle-1"
+FORMAT_STATED = "proplace-bundle-2"  # with a statement in original units
+BUNDLES = FORMAT_BUNDLE, FORMAT_STATED
 FORMAT_FIXED = "proplace-fixed-1"  # a class that no network gives in some spaces of inputs
 MOST_BYTES = 32_000_000
 MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
@@ -90,10 +102,28 @@ MOST_NUMBERS = 4_000_000  # in a network file, and twice as many in a shifts fil
 MOST_WORK = 60_000_000_000  # nanoseconds of an ordinary core, estimated beforehand: about a minute
 LEAST_MARGIN = 0.0  # of a robust certificate: an input with less does not reach the class
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
+MOST_LETTERS = 200  # of a name, a label or a unit
+NOT_REDONE = "The encoding was not redone: the file states nothing in original units."
+STATED = {"subject", "outcomes", "features"}
+VALUES = {
+    "name",
+    "today",
+    "missing",
+    "value",
+}  # of each stated feature, with one of these encodings
+CODES = (
+    {"unit", "offset", "scale", "low", "high", "end"},
+    {"labels", "first"},
+    {"labels", "numbers", "offset", "scale"},
+)
 PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shifted"}}
 
 _HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), } *\n"
 _END, _ENTRY, _LOCAL = map(struct.Struct, ("<4s4H2LH", "<4s6H3L5H2L", "<4s5H3L2H"))  # of a zip
+_UNSEEN = re.compile(  # characters that are not seen, or turn the order of others
+    "[\0-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    "\ufff0-\uffff\U000e0000-\U000e0fff]"
+)
 _Part: TypeAlias = tuple[bytes, int, int, int, int, int]  # name, method, crc, packed, size, start
 _At: TypeAlias = dict[tuple[int, int], float]
 
@@ -169,7 +199,8 @@ class Demand(NamedTuple):
     """Statement that a certificate must prove, with None for anything.
 
     ``delta`` is met by a box that contains all networks within it, ``shifts`` by the box of that
-    digest, ``low`` and ``high`` by an input box that extends down and up to them.
+    digest, ``low`` and ``high`` by an input box that extends down and up to them. ``digest`` is the
+    SHA-256 of the file, without a line end after it.
     """
 
     target: int | None = None
@@ -179,6 +210,7 @@ class Demand(NamedTuple):
     shifts: str | None = None
     low: list[float] | None = None
     high: list[float] | None = None
+    digest: str | None = None
 
 
 class Verdict(NamedTuple):
@@ -186,13 +218,15 @@ class Verdict(NamedTuple):
 
     ``statement`` is the proved statement, even if it is weaker than the demand. It is None if
     nothing was proved, or for a bundle: ``parts`` then holds the verdicts on its certificates, up
-    to the first rejected one.
+    to the first rejected one. ``sentence`` states in original units what an accepted bundle proves.
+    It is empty if the encoding was not redone.
     """
 
     accepted: bool
     reason: str
     statement: Statement | None = None
     parts: tuple[Verdict, ...] = ()
+    sentence: str = ""
 
 
 class Rejected(Exception):
@@ -212,6 +246,7 @@ def check(
     ``most_work`` nanoseconds, the certificate is rejected without a check.
     """
     try:
+        demand = _without_digest(text, demand)
         return _check(parse(text), network, demand, shifts, most_work or MOST_WORK)[0]
     except Rejected as failure:
         return Verdict(False, str(failure))
@@ -230,10 +265,10 @@ def check_all(
     certificates must all agree on these, and be robust.
     """
     parts: list[Verdict] = []
-    bundle = False
+    bundle, sentence = False, ""
     try:
-        facts = parse(text)
-        bundle = facts.get("format") == FORMAT_BUNDLE
+        demand, facts = _without_digest(text, demand), parse(text)
+        bundle = facts.get("format") in BUNDLES
         nets, boxes = {digest(one): one for one in networks}, {digest(one): one for one in shifts}
         unnamed, left = {*nets, *boxes}, MOST_WORK * (len(networks) + len(shifts))
         for proof in bundled(facts) if bundle else [facts]:
@@ -251,17 +286,32 @@ def check_all(
         about = [(p.input, *p.ends, p.target) for p in said]
         if any(each != about[0] for each in about):
             raise Rejected("the certificates of the bundle speak of different inputs or classes")
+        if facts.get("format") == FORMAT_STATED:
+            classes = max(2, len(nets[said[0].network].layers[-1][0]))
+            sentence = Stated(facts["statement"], classes).check(said[0])
     except Rejected as failure:
         statement = parts[0].statement if parts and not bundle else None
         return Verdict(False, str(failure), statement, tuple(parts))
     reason = "; ".join(f"network {p.network}: {p}" for p in said)
-    return Verdict(True, reason, None, tuple(parts)) if bundle else parts[0]
+    return Verdict(True, reason, None, tuple(parts), sentence) if bundle else parts[0]
+
+
+def _without_digest(text: bytes | str, demand: Demand) -> Demand:
+    """Compare the digest of a file with the demanded one, and return what else is demanded."""
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    found = hashlib.sha256(data.removesuffix(b"\n")).hexdigest()
+    if demand.digest not in (None, found):
+        raise Rejected(f"another file is demanded: the SHA-256 digest of this one is {found}")
+    return demand._replace(digest=None)
 
 
 def bundled(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the certificates of a bundle."""
-    if set(facts) != {"format", "certificates"} or facts["format"] != FORMAT_BUNDLE:
-        raise Rejected(f"a bundle holds its format, {FORMAT_BUNDLE!r}, and certificates alone")
+    more = {FORMAT_BUNDLE: set[str](), FORMAT_STATED: {"statement"}}.get(str(facts.get("format")))
+    if more is None or set(facts) != {"format", "certificates"} | more:
+        raise Rejected(
+            "a bundle holds its format, certificates and, in format 2, a statement alone"
+        )
     proofs = _list("certificates", facts["certificates"])
     if not proofs or not all(isinstance(proof, dict) for proof in proofs):
         raise Rejected("a bundle holds no certificates, or something else among them")
@@ -876,6 +926,130 @@ def _spoken(spaces: list[dict[str, Any]], ends: tuple[list[float], list[float]])
     return f"{count} in the box {box}, of certain values in {choices} choices"
 
 
+class Stated:
+    """The statement of a bundle in original units: what is enough, and how it is encoded."""
+
+    def __init__(self, facts: Any, classes: int) -> None:
+        if not isinstance(facts, dict) or set(facts) != STATED:
+            raise Rejected("a statement holds a subject, outcomes and features alone")
+        words = _list("outcomes", facts["outcomes"], classes)
+        self.subject = _text("the subject", facts["subject"])
+        self.outcomes = [_text("an outcome", word) for word in words]
+        self.features = [_Feature(each) for each in _list("features", facts["features"])]
+
+    def sentence(self, target: int) -> str:
+        """Return what is enough for a class, and what stays."""
+        changes = [f"{f.name}: {f.goal} (today: {f.today})" for f in self.features if f.changes]
+        rest = [f"{f.name}: {f.goal}" for f in self.features if not f.changes]
+        made = f" with {'; '.join(changes)}." if changes else " without any change."
+        kept = f" Everything else as it is: {'; '.join(rest)}." if rest else ""
+        return f"{self.subject}: {self.outcomes[target]}{made}{kept}"
+
+    def check(self, proved: Statement) -> str:
+        """Encode all values again and return the sentence; raise if the proof does not cover it."""
+        (low, high), at = proved.ends, 0
+        for feature in self.features:
+            for down, code, up in zip(*feature.codes(), strict=True):
+                if at >= len(low) or code != proved.input[at]:
+                    raise Rejected(f"the stated {feature.name!a} is not the input that was proved")
+                if not low[at] <= down <= up <= high[at]:
+                    raise Rejected(f"the stated range of {feature.name!a} was not proved")
+                at += 1
+        if at < len(low):
+            raise Rejected(f"the statement has {at} encoded columns, and the input {len(low)}")
+        return self.sentence(proved.target)
+
+
+class _Feature:
+    """A stated feature: a number, or a label in one column or in one for each label."""
+
+    def __init__(self, facts: Any) -> None:
+        fields = set(facts) - VALUES if isinstance(facts, dict) else set()
+        if fields not in CODES or set(facts) != fields | VALUES:
+            raise Rejected("a stated feature has missing or unknown fields")
+        self.facts, self.is_number = facts, "unit" in facts
+        self.name = _text("a name", facts["name"])
+        if type(facts["missing"]) is not bool:
+            raise Rejected("missing is neither true nor false")
+        if "scale" in facts:
+            self.offset, self.scale = (_number(name, facts[name]) for name in ("offset", "scale"))
+            if not self.scale > 0.0:
+                raise Rejected("a scale is not positive")
+        self._read_number() if self.is_number else self._read_label()
+
+    def _read_number(self) -> None:
+        facts = self.facts
+        names = ("today", "value", "low", "high")
+        self.before, self.after, self.low, self.high = (_number(n, facts[n]) for n in names)
+        if not self.low <= self.high:
+            raise Rejected("a stated range ends below its beginning")
+        self.unit = [_text("a unit", form, least=0) for form in _list("unit", facts["unit"], 2)]
+        self.changes, low, high = self.before != self.after, self.low, self.high
+        goal = f"{self.amount(low, bare=True)} to {self.amount(high)}"
+        goal = goal if low < high else self.amount(self.after)
+        ends = {
+            "": goal,
+            "high": f"{self.amount(low)} or more (up to {self.amount(high)})",
+            "low": f"{self.amount(high)} or less (down to {self.amount(low)})",
+        }
+        if type(facts["end"]) is not str or facts["end"] not in ends:
+            raise Rejected("an end is neither low nor high")
+        self.goal, self.today = ends[facts["end"]], self._today(self.amount(self.before))
+
+    def _read_label(self) -> None:
+        facts = self.facts
+        labels = [_text("a label", label) for label in _list("labels", facts["labels"])]
+        if len({*labels}) < len(labels):
+            raise Rejected("two labels are the same")
+        for name in ("today", "value"):
+            if type(facts[name]) is not str or facts[name] not in labels:
+                raise Rejected(f"{name} is none of the labels")
+        self.labels, self.goal, self.today = labels, facts["value"], self._today(facts["today"])
+        self.changes = facts["today"] != facts["value"]
+        if "first" in facts:
+            self.first = _index("first", facts["first"], 2)
+        else:
+            self.numbers = _numbers("numbers", facts["numbers"], len(labels))
+
+    def _today(self, text: str) -> str:
+        return f"missing, counted as {text}" if self.facts["missing"] else text
+
+    def codes(self) -> tuple[list[float], list[float], list[float]]:
+        """Encode the lower end, the value and the upper end, column by column."""
+        if self.is_number:
+            low, value, high = ([self._scaled(v)] for v in (self.low, self.after, self.high))
+            return low, value, high
+        place = self.labels.index(self.facts["value"])
+        if "first" in self.facts:
+            found = [float(k == place) for k in range(self.first, len(self.labels))]
+        else:
+            found = [self._scaled(self.numbers[place])]
+        return found, found, found
+
+    def _scaled(self, v: float) -> float:
+        return (v - self.offset) / self.scale
+
+    def amount(self, v: float, *, bare: bool = False) -> str:
+        """Write a number with its unit; a bare one only with a sign that stands at it."""
+        text = repr(v + 0.0).removesuffix(".0")
+        if abs(v) >= 10_000.0 and "e" not in text:
+            whole, point, more = text.partition(".")
+            text = f"{int(whole):,}{point}{more}"
+        unit = self.unit[abs(v) != 1.0]
+        if unit in ("$", "\u20ac", "\u00a3", "\u00a5"):
+            return f"-{unit}{text[1:]}" if text.startswith("-") else f"{unit}{text}"
+        if unit[:1] in ("%", "\u2030", "\u00b0"):
+            return text + (unit[:1] if bare else unit)
+        return text if bare or not unit else f"{text} {unit}"
+
+
+def _text(name: str, value: Any, least: int = 1) -> str:
+    """Return a text that can be read on one line."""
+    if type(value) is not str or not least <= len(value) <= MOST_LETTERS or _UNSEEN.search(value):
+        raise Rejected(f"{name} is not a text of {least} to {MOST_LETTERS} visible characters")
+    return value
+
+
 def _bits(values: Any) -> int:
     """Return the smallest K such that all values are integers in units of 2^-K."""
     return max((v.as_integer_ratio()[1].bit_length() - 1 for v in values), default=0)
@@ -1083,7 +1257,7 @@ def main() -> int:
         help="shift set of a certificate: an .npz file of Shifts.save",
     )
     kinds: dict[str, Any] = {"target": int, "delta": float, "margin": float}
-    kinds |= dict.fromkeys(("input", "low", "high"), row)
+    kinds |= dict.fromkeys(("input", "low", "high"), row) | {"digest": str}
     for name, kind in kinds.items():
         parser.add_argument(
             f"--{name}", type=kind, help=f"--{name}=0.5,-1" if kind is row else None
@@ -1099,7 +1273,12 @@ def main() -> int:
         parser.error(f"{error.filename}: {error.strerror}")
     except Rejected as failure:
         found = Verdict(False, str(failure))
+    if found.sentence:
+        code = sys.stdout.encoding
+        print(found.sentence.encode(code, "backslashreplace").decode(code))
     print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
+    if found.accepted and not found.sentence:
+        print(NOT_REDONE)
     return 0 if found.accepted else 1
 
 

@@ -138,6 +138,8 @@ def check(
             if as_json:
                 shown.append(entry)
             elif not (results and entry["accepted"]):
+                if entry.get("sentence"):
+                    typer.echo(_printable(entry["sentence"]))
                 word = "accepted" if entry["accepted"] else "rejected"
                 typer.echo(f"{_printable(_name(entry))}: {word}: {_printable(entry['reason'])}")
         if results and not as_json:
@@ -295,6 +297,7 @@ def _of_file(file: Path, checked: Callable[[bytes], Verdict]) -> dict[str, Any]:
         "file": str(file),
         "accepted": verdict.accepted,
         "reason": verdict.reason,
+        "sentence": verdict.sentence,
         "proved": proved,
     }
 

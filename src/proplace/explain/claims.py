@@ -258,13 +258,22 @@ def format_room(feature: AnyFeature | None, value: Any, ends: tuple[float, float
     >>> format_room(Continuous("age", 18, 90, step=1, unit="years"), 38, (36.5, 40))
     '37 to 40 years'
     """
+    room = proved_room(feature, value, ends)
+    if room is None:
+        return ""
+    return format_interval(cast("Continuous | Ordinal", feature), *map(_decimal, room))
+
+
+def proved_room(
+    feature: AnyFeature | None, value: Any, ends: tuple[float, float]
+) -> tuple[float, float] | None:
+    """Return the interval in which an unchanged number may lie; None if it may not move."""
     if not is_amount(feature, value):
-        return ""
-    known = cast("Continuous | Ordinal", feature)
-    low, high = _inward(known, *ends)
-    if math.isnan(low) or math.isnan(high) or not low <= _decimal(value) <= high:
-        return ""
-    return format_interval(known, low, high) if low < high else ""
+        return None
+    low, high = _inward(cast("Continuous | Ordinal", feature), *ends)
+    if math.isnan(low) or math.isnan(high) or not low <= _decimal(value) <= high or low == high:
+        return None
+    return float(low), float(high)
 
 
 # -- values ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from proplace import verify
 from proplace.batch.folder import NETWORK, files_of, names_of
 from proplace.core.errors import LedgerError
 from proplace.explain.record import proof_name
+from proplace.explain.statement import stated
 from proplace.explain.words import in_delta
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def save_proof(promise: Promise, folder: Path) -> str:
 
     Returns the command that checks the certificate.
     """
-    if promise.certificate is None or promise.explanation is None:
+    proof = None if promise.explanation is None else stated(promise.explanation, promise.wording)
+    if proof is None or promise.explanation is None:
         raise LedgerError(
             f"promise {promise.id} is erased, and its certificate with it",
             name="promise",
@@ -154,7 +156,7 @@ def save_proof(promise: Promise, folder: Path) -> str:
         )
     part = folder.with_name(f"{folder.name}.part")
     part.mkdir(parents=True, exist_ok=True)
-    promise.certificate.save(part / _CERTIFICATE)
+    proof.save(part / _CERTIFICATE)
     for name, thing in files_of(promise.terms.guarantee).items():
         thing.save(part / (MODEL if name == NETWORK else name))
     verify.write_page(part / verify.PAGE)

@@ -231,7 +231,7 @@ def amount(
 
 
 def _with_unit(feature: Continuous | Ordinal, text: str, value: float, *, unit: bool) -> str:
-    word = _unit(feature.unit or "", value)
+    word = unit_form(feature.unit or "", value)
     if word in _BEFORE:
         sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
         return f"{sign}{word}{digits}"
@@ -305,7 +305,7 @@ def decimals(feature: Continuous | Ordinal) -> int | None:
     return most if most <= _FINE else None
 
 
-def _unit(unit: str, value: float) -> str:
+def unit_form(unit: str, value: float) -> str:
     """The form of a unit that goes with a value."""
     one, bar, many = unit.partition("|")
     if bar:

@@ -25,6 +25,7 @@ _CHECKER = (
     "npz",
     "claim",
     "fixed",
+    "statement",
     "check",
     "words",
     "demand",

@@ -4,6 +4,7 @@ const FORMAT_DELTA = "proplace-certificate-1"; // the networks within delta
 const FORMAT_BOX = "proplace-certificate-2"; // the networks of a file of shifts
 const FORMAT_INPUTS = "proplace-certificate-3"; // either of them, at every point of a box of inputs
 const FORMAT_BUNDLE = "proplace-bundle-1";
+const FORMAT_STATED = "proplace-bundle-2"; // with a statement in original units
 const FORMAT_FIXED = "proplace-fixed-1";
 
 function checkFields(facts, names) {
@@ -80,10 +81,17 @@ function checkOne(facts, network, shifts, most, tick) {
   };
 }
 
+function isBundle(facts) {
+  return [FORMAT_BUNDLE, FORMAT_STATED].includes(facts.get("format"));
+}
+
 // The certificates in a file: those of a bundle, or the one that it is.
 function certificatesOf(facts) {
-  if (facts.get("format") !== FORMAT_BUNDLE) return [facts];
-  if (!hasFields(facts, ["format", "certificates"])) reject("a bundle holds its format and certificates alone");
+  if (!isBundle(facts)) return [facts];
+  const more = facts.get("format") === FORMAT_STATED ? ["statement"] : [];
+  if (!hasFields(facts, ["format", "certificates", ...more])) {
+    reject("a bundle holds its format, certificates and, in format 2, a statement alone");
+  }
   const proofs = listOf("certificates", facts.get("certificates"));
   if (!proofs.length || !proofs.every((proof) => proof instanceof Map)) {
     reject("a bundle holds no certificates, or something else among them");
@@ -96,13 +104,15 @@ function certificatesOf(facts) {
 // Each certificate finds its network and its box by their digests, and each network and each box that is given
 // must be named. A bundle promises one class to one input, so its certificates must all be about these, and
 // robust. `most` limits the work of each; each must meet the `demand`. Returns { accepted, reason, lacks,
-// statements, bundle }: where something is proved, but less than is demanded, what it lacks and what it proves.
+// statements, bundle, sentence }: where something is proved, but less than is demanded, what it lacks and what it
+// proves. The sentence states in original units what an accepted bundle proves; it is empty if nothing was encoded again.
 function check(bytes, networks, boxes, { tick = () => {}, most = MOST_WORK, demand = {} } = {}) {
   const statements = [];
-  let bundle = false;
+  let bundle = false, sentence = "";
   try {
+    checkDigestDemand(bytes, demand);
     const facts = parse(bytes);
-    bundle = facts.get("format") === FORMAT_BUNDLE;
+    bundle = isBundle(facts);
     const nets = new Map(networks.map((network) => [digestOf(network), network]));
     const sets = new Map(boxes.map((box) => [digestOf(box), box]));
     const unnamed = new Set([...nets.keys(), ...sets.keys()]);
@@ -118,13 +128,17 @@ function check(bytes, networks, boxes, { tick = () => {}, most = MOST_WORK, dema
     }
     if (unnamed.size) reject(`no certificate is about the network or box ${[...unnamed].sort()[0]}`);
     if (bundle) checkBundle(statements);
+    if (facts.get("format") === FORMAT_STATED) {
+      const outputs = nets.get(statements[0].network).layers.at(-1).W.length;
+      sentence = statedSentence(facts.get("statement"), statements[0], Math.max(2, outputs));
+    }
     checkNetworkDemand(statements, demand);
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
-    return { accepted: false, reason: error.message, lacks: error.lacks, statements: error.said ? [error.said] : [], bundle };
+    return { accepted: false, reason: error.message, lacks: error.lacks, statements: error.said ? [error.said] : [], bundle, sentence: "" };
   }
   const lines = statements.map((said) => (bundle ? `network ${said.network}: ${lineOf(said)}` : lineOf(said)));
-  return { accepted: true, reason: lines.join("; "), statements, bundle };
+  return { accepted: true, reason: lines.join("; "), statements, bundle, sentence };
 }
 
 function checkBundle(statements) {

@@ -1,7 +1,7 @@
 // What a certificate must prove to be of use, and what it lacks of that.
 //
 // A demand has any of: target, delta, margin (numbers), input, low, high (lists of numbers), shifts and network
-// (digests). What is proved of a box of inputs reaches from `low` to `high`; a `delta` is proved of a box of
+// (digests), and digest, that of the file. What is proved of a box of inputs reaches from `low` to `high`; a `delta` is proved of a box of
 // networks that holds all networks within it.
 
 // It proves something, but less than is demanded; `said` is what.
@@ -34,7 +34,7 @@ function coversDelta(said, delta, network, box) {
 
 // What is demanded and not proved; empty if nothing is.
 function lackOf(said, demand, network, box) {
-  const asked = Object.keys(demand).filter((name) => name !== "network");
+  const asked = Object.keys(demand).filter((name) => name !== "network" && name !== "digest");
   const about = said.verdict === "fixed" ? asked.filter((name) => name !== "delta" && name !== "shifts") : asked;
   if (said.verdict !== "robust" && about.length) return "the certificate proves the opposite of what is demanded";
   const has = (name) => demand[name] !== undefined;
@@ -63,4 +63,12 @@ function checkDemand(said, demand, network, box) {
 function checkNetworkDemand(statements, demand) {
   if (demand.network === undefined || statements.some((said) => said.network === demand.network)) return;
   throw new Lacking(`the network ${demand.network} is demanded`, statements[0]);
+}
+
+// Throw where another file is demanded, by its digest.
+function checkDigestDemand(bytes, demand) {
+  const found = digestOfProof(bytes);
+  if (demand.digest !== undefined && demand.digest !== found) {
+    reject(`another file is demanded: the SHA-256 digest of this one is ${found}`);
+  }
 }

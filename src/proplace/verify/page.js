@@ -102,6 +102,7 @@ const DEMANDS = {
   low: [row, (list) => list.every(good), "numbers with commas between them, such as 0.5,-1,2"],
   high: [row, (list) => list.every(good), "numbers with commas between them, such as 0.5,-1,2"],
   network: [(text) => text.toLowerCase(), (text) => /^[0-9a-f]{64}$/.test(text), "64 digits and letters from a to f"],
+  digest: [(text) => text.toLowerCase(), (text) => /^[0-9a-f]{64}$/.test(text), "64 digits and letters from a to f"],
   shifts: [(text) => text.toLowerCase(), (text) => /^[0-9a-f]{64}$/.test(text), "64 digits and letters from a to f"],
 };
 
@@ -158,12 +159,18 @@ const BADGES = {
   missing: "… Not checked",
 };
 
+const REDONE =
+  "The values above were encoded again, and the proof covers them. Names, units and the values of today are those of the sender: " +
+  "compare the SHA-256 of this certificate with the one in the letter.";
+const NOT_REDONE = "The encoding was not redone: the file states nothing in original units.";
+
 const HINTS = { rejected: " Give it without those files to see what it proves of the others." };
 
 function showProof(proof) {
   const kind = kindOf(proof);
   counts[kind] += 1;
   const card = element("article", { class: kind.replace(" ", "-") });
+  if (proof.sentence) card.append(element("p", { class: "sentence", text: proof.sentence }));
   card.append(element("h2", {}, element("span", { class: "badge", text: BADGES[kind] }), ` ${proof.name}`));
   if (kind === "missing") {
     proof.missing.forEach((line) => card.append(element("p", { text: line })));
@@ -175,6 +182,7 @@ function showProof(proof) {
   if (proof.accepted && proof.said.length > 1) {
     card.append(element("p", { text: `A bundle of ${proof.said.length} certificates about one input; all of them hold.` }));
   }
+  if (proof.accepted) card.append(element("p", { class: "small", text: proof.sentence ? REDONE : NOT_REDONE }));
   proof.said.forEach((said) => showStatement(card, said));
   if (proof.unnamed.length) card.append(element("p", { class: "small", text: `It says nothing about ${listed(proof.unnamed)}.${HINTS[kind] || ""}` }));
   card.append(element("p", { class: "small" }, "SHA-256 of this certificate: ", element("code", { text: proof.digest })));

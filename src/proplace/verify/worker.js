@@ -77,10 +77,10 @@ function proofOf(name, bytes, models, { alone, demand, tick }) {
   if (missing.length) return { ...found, missing, reason: "a file that it speaks of is missing" };
   const names = new Set(proofs.flatMap((proof) => [proof.get("network"), proof.get("shifts")]));
   const named = models.filter((model) => names.has(model.digest));
-  const all = alone || facts.get("format") === FORMAT_BUNDLE;
+  const all = alone || isBundle(facts);
   const given = all || !named.some((model) => model.network) ? models : named;
   const networks = given.filter((model) => model.network), boxes = given.filter((model) => model.shifts);
-  const { accepted, reason, lacks, statements } = check(
+  const { accepted, reason, lacks, statements, sentence } = check(
     bytes,
     networks.map((model) => model.network),
     boxes.map((model) => model.shifts),
@@ -88,7 +88,7 @@ function proofOf(name, bytes, models, { alone, demand, tick }) {
   );
   const files = new Map(models.map((model) => [model.digest, model]));
   const unnamed = models.filter((model) => !names.has(model.digest)).map((model) => visible(model.name));
-  return { ...found, accepted, reason, lacks, unnamed, said: statements.map((said) => wordsOf(said, files)) };
+  return { ...found, accepted, reason, lacks, unnamed, sentence, said: statements.map((said) => wordsOf(said, files)) };
 }
 
 // Look at all files, and post what is found: models, proofs, and the end.

@@ -1,0 +1,117 @@
+"""The statement of a certificate in original units, which the checkers encode again.
+
+It holds what a letter says: the name, unit and value of each feature today, the value or the range that
+is enough, and the encoding that leads to the numbers of the certificate. ``docs/certificates.md``
+describes the format.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from proplace.certification import Certificate, CertificateBundle, checker
+from proplace.core.text import clipped, visible
+from proplace.explain.claims import format_value, is_certified, proved_room
+from proplace.explain.words import Wording
+from proplace.schema import Categorical, Continuous, Ordinal
+from proplace.schema.values import unit_form
+
+if TYPE_CHECKING:
+    from proplace.certification import Proof
+    from proplace.explain.claims import Claim
+    from proplace.explain.results import Explanation
+    from proplace.schema.rules import AnyFeature
+
+
+def stated(e: Explanation, wording: Wording | None = None) -> Proof | None:
+    """Return the certificate of a counterfactual with its statement in original units.
+
+    The certificate comes back as it is if there is nothing to state, or if its encoding cannot be
+    redone; the checkers then report that the encoding was not redone.
+    """
+    proof = e.certificate
+    if isinstance(proof, Certificate):
+        parts: tuple[Certificate, ...] = (proof,)
+    elif isinstance(proof, CertificateBundle):
+        parts = proof.certificates
+    else:
+        return proof
+    if not is_certified(e) or e.setting is None or e.counterfactual is None:
+        return proof
+    statement = _statement(e, wording or Wording())
+    try:
+        sentence(statement, parts[0])
+    except checker.Rejected:
+        return proof
+    return CertificateBundle.of(parts, statement)
+
+
+def sentence(statement: dict[str, Any], certificate: Certificate) -> str:
+    """Return the sentence of the checkers; raise if the certificate does not cover it."""
+    facts = certificate.facts
+    proved = checker.Statement(
+        facts["verdict"],
+        facts["target"],
+        [],
+        facts["input"],
+        facts["margin"],
+        low=facts.get("low"),
+        high=facts.get("high"),
+    )
+    return checker.Stated(statement, len(statement["outcomes"])).check(proved)
+
+
+def _statement(e: Explanation, wording: Wording) -> dict[str, Any]:
+    assert e.setting is not None  # noqa: S101  (stated() has looked)
+    claims = {claim.name: claim for claim in e.claims}
+    classes = e.setting.model.classes
+    count = max(2, e.setting.current.network.layers[-1].W.shape[0])
+    subject = wording.subject[:1].upper() + wording.subject[1:]
+    return {
+        "subject": _text(subject),
+        "outcomes": [_text(wording.outcome(n, classes)) for n in range(count)],
+        "features": [_feature(f, e, claims.get(f.name)) for f in e.setting.schema.features],
+    }
+
+
+def _feature(feature: AnyFeature, e: Explanation, claim: Claim | None) -> dict[str, Any]:
+    assert e.counterfactual is not None  # noqa: S101
+    after = e.counterfactual[feature.name]
+    before = after if claim is None else claim.before
+    facts: dict[str, Any] = {"name": _text(feature.title), "missing": feature.name in e.imputed}
+    if isinstance(feature, Continuous):
+        low, high, end = _range(feature, e, claim, float(after))
+        unit = [_text(unit_form(feature.unit or "", number)) for number in (1.0, 2.0)]
+        facts |= {"today": float(before), "value": float(after), "low": low, "high": high}
+        return facts | {"unit": unit, "end": end, "offset": feature.offset, "scale": feature.scale}
+    texts = [_text(format_value(feature, label)) for label in feature.labels]
+    if len({*texts}) < len(texts):
+        texts = [_text(str(label)) for label in feature.labels]
+    labels = list(feature.labels)
+    today, value = (texts[labels.index(label)] for label in (before, after))
+    facts |= {"labels": texts, "today": today, "value": value}
+    if isinstance(feature, Ordinal):
+        numbers = list(feature.numbers)
+        return facts | {"numbers": numbers, "offset": feature.offset, "scale": feature.scale}
+    return facts | {"first": feature.first if isinstance(feature, Categorical) else 1}
+
+
+def _range(
+    feature: Continuous, e: Explanation, claim: Claim | None, value: float
+) -> tuple[float, float, str]:
+    """Return the proved values of a number, as they are written, and the end of "or more"."""
+    if claim is None:
+        ends = e.guaranteed_ranges.get(feature.name)
+        room = None if ends is None else proved_room(feature, value, ends)
+        low, high = room or (value, value)
+        return low, high, ""
+    if claim.low is None or claim.high is None or math.isinf(claim.high - claim.low):
+        return value, value, ""
+    ends_at = {"up": "high", "down": "low"}.get(claim.direction, "") if claim.to_end else ""
+    return claim.low, claim.high, ends_at
+
+
+def _text(text: str) -> str:
+    """Return a text as the checkers read it."""
+    return clipped(visible(text), checker.MOST_LETTERS)
