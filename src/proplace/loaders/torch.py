@@ -12,7 +12,7 @@ import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, require
 from proplace.loaders.trace import AmbiguousWidth, Trace, Value
-from proplace.loaders.verify import Reading
+from proplace.loaders.verify import Reading, rows_of_all_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,19 +190,34 @@ class _TorchModel:
 
     def _check_wider(self, trace: Trace, width: int) -> None:
         """Refuse a module that runs on wider rows, too, and then looks at other columns."""
-        if self._problem(width + 1, self.dtype) is None:
-            wider = self._traced(width + 1, self.dtype)
-            if repr(wider.columns) != repr(trace.columns):
-                raise ModelNotSupportedError(
-                    f"the forward of {self.name} counts columns from the end of a row but runs on rows "
-                    "of any length; count them from the front, as in x[:, 5] for x[:, -1]"
-                )
+        if self._problem(width + 1, self.dtype) is None and self._looks_at_more(trace):
+            raise ModelNotSupportedError(
+                f"the forward of {self.name} counts columns from the end of a row but runs on rows "
+                "of any length; count them from the front, as in x[:, 5] for x[:, -1]"
+            )
         if not self.dtype.is_floating_point and trace.used() & trace.flow.numeric:
             raise ModelNotSupportedError(
                 f"the forward of {self.name} takes rows of whole numbers, with numbers beside "
                 "categories; let it take rows of decimals and cut the categories itself, as in "
                 "x[:, 0].long()"
             )
+
+    def _looks_at_more(self, trace: Trace) -> bool:
+        """True if a further column changes the outputs."""
+        rows = rows_of_all_sizes(64, len(trace.titles) + 1)
+        for column, title in zip(rows.T, trace.titles, strict=False):
+            labels = trace.flow.sources[title].labels
+            if labels is not None:
+                column[:] = np.resize(np.array(labels, dtype=np.float64), len(column))
+        try:
+            with _evaluated(self.torch, self.module):
+                wide, narrow = (
+                    to_numpy(self.module(self._tensor(part, self.dtype)))
+                    for part in (rows, rows[:, :-1])
+                )
+        except Exception:
+            return True
+        return wide.shape != narrow.shape or not np.allclose(wide, narrow, rtol=1e-5, atol=1e-9)
 
     # -- the graph -----------------------------------------------------------------------------
 

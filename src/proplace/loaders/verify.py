@@ -261,7 +261,7 @@ def probe_rows(network: Network, n: int = 64) -> Array:
 
     Small rows show the biases, large ones switch every ReLU on and off.
     """
-    U = _of_all_sizes(n, network.inputs)
+    U = rows_of_all_sizes(n, network.inputs)
     if network.shift is not None:
         U = U - network.shift
     if network.scale is not None:
@@ -275,7 +275,7 @@ def probe_table(schema: Schema, n: int = 64, integers: Collection[str] = ()) -> 
     Columns of ``integers`` hold whole numbers.
     """
     rng = np.random.default_rng(1)
-    U = _of_all_sizes(n, len(schema.features))
+    U = rows_of_all_sizes(n, len(schema.features))
     cells: dict[str, Any] = {}
     for feature, column in zip(schema.features, U.T, strict=True):
         if isinstance(feature, Continuous):
@@ -312,7 +312,7 @@ def boundary_table(network: Network, schema: Schema, table: pd.DataFrame) -> pd.
     return pd.concat(moved, ignore_index=True)
 
 
-def _of_all_sizes(n: int, columns: int) -> Array:
+def rows_of_all_sizes(n: int, columns: int) -> Array:
     rng = np.random.default_rng(0)
     return rng.standard_normal((n, columns)) * 10.0 ** rng.uniform(-2.0, 3.0, size=(n, 1))
 
