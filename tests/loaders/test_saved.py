@@ -13,7 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import proplace as pp
+from commands import good
+from proplace.certification import digest
 from proplace.core.errors import ModelFileError
+from proplace.loaders.coordinates import in_coordinates_of
 
 rng = np.random.default_rng(5)
 N = 160
@@ -125,6 +128,7 @@ def rewritten(path, change):
         lambda facts: {**facts, "cutoff": [7, 0.5]},
         lambda facts: {**facts, "cutoff": [1, 2.0]},
         lambda facts: {**facts, "declared": "no"},
+        lambda facts: {**facts, "earlier_encodings": [3]},
     ],
 )
 def test_a_damaged_description_is_refused(tmp_path, change):
@@ -144,3 +148,166 @@ def test_no_pickle_is_written(tmp_path):
                 assert not np.lib.format.read_array(file, allow_pickle=False).dtype.hasobject
     with pytest.raises(ModelFileError, match=r"must end in \.npz"):
         pp.Model.of(path).save(tmp_path / "model.bin")
+
+
+# -- every question, of every framework ------------------------------------------------------------
+
+OWNERS = pd.DataFrame(
+    {
+        "in-come": TABLE["income"],
+        "rate": TABLE["rate"],
+        "owner": TABLE["owner"],
+        "job": TABLE["job"],
+    }
+)
+KINDS = {
+    "numbers": ["in-come", "rate"],
+    "booleans": ["in-come", "owner"],
+    "words": ["rate", "owner", "job"],
+}
+
+
+def sklearn_model(rows, labels, folder):
+    """A pipeline that scales its booleans, too."""
+    words = [name for name in rows if rows[name].dtype == object]
+    steps = make_column_transformer((OneHotEncoder(), words), remainder=StandardScaler())
+    net = MLPClassifier((5,), solver="lbfgs", alpha=1.0, max_iter=60, random_state=0)
+    return make_pipeline(steps, net).fit(rows, labels)
+
+
+def onnx_model(rows, labels, folder):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    steps = make_column_transformer(
+        (StandardScaler(), [name for name in rows if rows[name].dtype.kind in "if"]),
+        ("passthrough", [name for name in rows if rows[name].dtype.kind == "b"]),
+        (OneHotEncoder(), [name for name in rows if rows[name].dtype == object]),
+    )
+    net = MLPClassifier((5,), solver="lbfgs", alpha=1.0, max_iter=60, random_state=0)
+    pipe = make_pipeline(steps, net).fit(rows, labels)
+    path = folder / f"{len(rows)}.onnx"
+    path.write_bytes(skl2onnx.to_onnx(pipe, rows[:1]).SerializeToString())
+    return path
+
+
+def coded(rows):
+    """The table with numbers alone."""
+    words = [name for name in rows if rows[name].dtype == object]
+    codes = {name: pd.Categorical(rows[name]).codes for name in words}
+    return rows.assign(**codes).astype(float), words
+
+
+def trained_layers(rows, labels):
+    """The layers of a network on scaled numbers and the 0/1 columns of words, and their scaling."""
+    numbers, words = coded(rows)
+    plain = numbers.drop(columns=words)
+    parts = [(plain - plain.mean()) / plain.std(ddof=0)]
+    parts += [np.eye(3)[numbers[name].astype(int)] for name in words]
+    net = MLPClassifier((5,), solver="lbfgs", alpha=1.0, max_iter=60, random_state=0)
+    net.fit(np.hstack(parts), labels)
+    return plain, words, list(zip(net.coefs_, net.intercepts_, strict=True))
+
+
+def torch_model(rows, labels, folder):
+    torch = pytest.importorskip("torch")
+    plain, words, layers = trained_layers(rows, labels)
+    count = plain.shape[1]
+
+    class Lender(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.tensor(plain.mean().to_numpy()).float())
+            self.register_buffer("std", torch.tensor(plain.std(ddof=0).to_numpy()).float())
+            self.first, self.last = (torch.nn.Linear(*W.shape) for W, _ in layers)
+            for own, (W, b) in zip((self.first, self.last), layers, strict=True):
+                own.weight.data, own.bias.data = torch.tensor(W.T).float(), torch.tensor(b).float()
+
+        def forward(self, x):
+            parts = [(x[:, :count] - self.mean) / self.std]
+            if words:
+                parts.append(torch.nn.functional.one_hot(x[:, count].long(), 3).float())
+            return self.last(torch.relu(self.first(torch.cat(parts, dim=1))))
+
+    return Lender().eval()
+
+
+def keras_model(rows, labels, folder):
+    keras = pytest.importorskip("keras")
+    plain, words, layers = trained_layers(rows, labels)
+    inputs = [keras.Input((1,), name=name) for name in plain]
+    parts = [
+        keras.layers.Normalization(mean=plain[name].mean(), variance=plain[name].var(ddof=0))(given)
+        for name, given in zip(plain, inputs, strict=True)
+    ]
+    for name in words:
+        inputs.append(keras.Input((1,), name=name, dtype="int32"))
+        parts.append(keras.layers.CategoryEncoding(3, "one_hot")(inputs[-1]))
+    hidden = keras.layers.Dense(5, "relu")(keras.layers.Concatenate()(parts))
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    dense = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
+    for own, given in zip(dense, layers, strict=True):
+        own.set_weights(list(given))
+    return model
+
+
+SOURCES = [sklearn_model, onnx_model, torch_model, keras_model]
+
+
+@pytest.fixture(params=[(make, kind) for make in SOURCES for kind in KINDS], ids=lambda p: (
+    f"{p[0].__name__}-{p[1]}"
+))  # fmt: skip
+def case(request, tmp_path):
+    """A model, another one that was trained on fewer rows, and the table."""
+    make, kind = request.param
+    rows, labels = OWNERS[KINDS[kind]], (SCORE > 0.6).astype(int).to_numpy()
+    sources = [make(rows[part], labels[part], tmp_path) for part in (slice(N), slice(20, N))]
+    models = [pp.Model.of(source) for source in sources]
+    if make in (torch_model, keras_model):
+        rows = coded(rows)[0].astype({name: bool for name in rows if name == "owner"})
+    if make is torch_model:
+        models = [model.with_column_names(list(rows)) for model in models]
+    return *models, rows
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_saved_models_answer_every_question_as_the_live_one(case, tmp_path):
+    live, later, rows = case
+    refused = rows[live.predict(rows) == 0][:2]
+    explainer = pp.Proplace(live, 0.001, k=5).fit(rows)
+    answers = explainer.explain(refused, 1)
+    shifts = pp.Shifts.bounding([live, later], source=live)
+    robust = pp.certify(live, rows[:20], 0.001, 1).lower
+    aligned = in_coordinates_of(live, later)
+    ledger = pp.Ledger(tmp_path / "promises.db")
+    promise, _ = ledger.issue(answers, ids=["a", "b"]).ids
+    person = pd.Series(answers[0].counterfactual)
+
+    for number, model in enumerate((live, explainer.model_)):
+        copy = copy_of(model, tmp_path)
+        again = pp.Proplace(copy, 0.001, k=5).fit(rows)
+        found = again.explain(refused, 1)
+        for one, other in zip(found, answers, strict=True):
+            assert one.certificate.to_json() == other.certificate.to_json()
+            assert one.certificate.check(again.model_.network).accepted
+            assert list(one.counterfactual) == list(other.counterfactual)
+        assert copy.earlier_coordinates == model.earlier_coordinates
+        pp.Proplace(copy, shifts, k=5).fit(rows)
+        np.testing.assert_array_equal(pp.certify(copy, rows[:20], 0.001, 1).lower, robust)
+        if number == 0:
+            assert digest(in_coordinates_of(copy, later)) == digest(aligned)
+        assert digest(in_coordinates_of(live, copy)) is not None
+        assert ledger.audit(copy, record=False).counts["proved"] == 2
+        assert ledger.redeem(promise, person, copy, record=False).verdict == "met_exactly"
+
+
+@pytest.mark.parametrize("saved", ["as read", "fitted"])
+def test_certificate_of_a_scaled_boolean_is_checked_against_the_saved_model(tmp_path, saved):
+    rows, labels = OWNERS[KINDS["booleans"]], np.where(SCORE > 0.6, "yes", "no")
+    live = pp.Model.of(sklearn_model(rows, labels, tmp_path))
+    explainer = pp.Proplace(live, 0.001, k=5).fit(rows)
+    answer = explainer.explain(rows[live.predict(rows) == "no"][:1], "yes")[0]
+    answer.certificate.save(tmp_path / "proof.json")
+    (live if saved == "as read" else explainer.model_).save(tmp_path / "model.npz")
+
+    assert answer.certificate.check(explainer.model_.network).accepted
+    words = ["check", tmp_path / "proof.json", "--model", tmp_path / "model.npz"]
+    assert "accepted" in good(*words, "--target", "yes").stdout

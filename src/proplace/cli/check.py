@@ -117,7 +117,7 @@ def check(
     others, missed = _others(required_model), common.tolerance_of(tolerance)
     verdict = partial(
         _verdict,
-        schema=whole.schema,
+        model=whole,
         readings=readings,
         shifts=box,
         others=others,
@@ -174,18 +174,32 @@ def _others(required_model: list[str] | None) -> list[Member]:
     return found
 
 
-def _set_of(proof: bytes) -> str | None:
-    """The digest of the set of networks that a certificate names; None for one with a delta.
-
-    In a bundle, it is the certificate of the model in use that counts, the first.
-    """
+def _field(proof: bytes, name: str) -> Any:
+    """Field of a certificate; in a bundle, of the first, which is about the model in use."""
     try:
         facts = json.loads(proof)
-        facts = facts.get("certificates", [facts])[0]
-        named = facts.get("shifts")
+        return facts.get("certificates", [facts])[0].get(name)
     except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
         return None  # the checker says what is wrong
+
+
+def _set_of(proof: bytes) -> str | None:
+    """The digest of the set of networks that a certificate names; None for one with a delta."""
+    named = _field(proof, "shifts")
     return named if isinstance(named, str) else None
+
+
+def _called_true_or_false(model: Model, proof: bytes) -> list[Parameters]:
+    """Return the network that a certificate names, where columns of the table are true or false."""
+    from proplace.certification import digest, parameters  # noqa: PLC0415
+    from proplace.loaders.coordinates import network_named  # noqa: PLC0415
+
+    named, row = str(_field(proof, "network")), _field(proof, "input")
+    if named == digest(model.network):
+        return []
+    known = isinstance(row, list) and len(row) == model.schema.width
+    network = network_named(model, named, row if known else None)
+    return [] if network is None else [parameters(network)]
 
 
 def _summary(entries: Sequence[dict[str, Any]]) -> str:
@@ -305,7 +319,7 @@ def _of_file(file: Path, checked: Callable[[bytes], Verdict]) -> dict[str, Any]:
 def _verdict(
     proof: bytes,
     *,
-    schema: Schema,
+    model: Model,
     readings: Sequence[Parameters],
     shifts: Shifts | None,
     others: Sequence[Member],
@@ -316,8 +330,8 @@ def _verdict(
 
     Parameters
     ----------
-    schema
-        The features of the model.
+    model
+        The model.
     readings
         Its network, in each way in which its file can be read.
     shifts
@@ -340,13 +354,14 @@ def _verdict(
             "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
         )
     boxes = [] if shifts is None else [shifts]
+    readings = [*readings, *_called_true_or_false(model, proof)]
     found = first_verdict(proof, readings, demand, shifts=boxes, others=others)
     if tolerance and found.accepted and found.statement is not None:
         demand = demand._replace(margin=-math.inf)  # only what is robust bears a miss
         found = first_verdict(proof, readings, demand, shifts=boxes, others=others)
     if not found.accepted:
         return found
-    lacking = _uncovered(found, others) or _too_narrow(found, schema, tolerance)
+    lacking = _uncovered(found, others) or _too_narrow(found, model.schema, tolerance)
     if not lacking:
         return found
     return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")

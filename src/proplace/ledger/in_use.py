@@ -17,7 +17,7 @@ import pandas as pd
 from proplace.core.errors import InputError, LedgerError, ProplaceError, TargetError
 from proplace.core.network import Network
 from proplace.core.text import did_you_mean, listing, short
-from proplace.loaders.coordinates import with_classes_of, with_cutoff_of
+from proplace.loaders.coordinates import described_as, with_classes_of, with_cutoff_of
 from proplace.loaders.model import Model
 from proplace.schema.features import Continuous
 from proplace.schema.values import filled, is_missing, numbers
@@ -87,7 +87,7 @@ def reading(source: object, base: Model) -> Model:
                 name="model",
             )
         model = model.with_column_names(base.columns)
-    return with_classes_of(base, model)
+    return with_classes_of(base, described_as(base, model))
 
 
 def _plain(schema: Schema) -> bool:

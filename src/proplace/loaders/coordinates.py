@@ -28,11 +28,13 @@ which is again a scale and a shift where :math:`A` is diagonal, else a matrix an
 from __future__ import annotations
 
 import dataclasses
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from proplace import certification
 from proplace.core.errors import DeltaError, InputError, OptionError, TargetError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 _EXACT = 1e-9  # relative; what solving for a matrix may lose
 _ROUNDING = 2.0**-48  # relative: far more than the roundings of a sum of a few products
 _SAFE = 2.0**-40  # relative; far more than the roundings of sums of thousands of products
+_SUBSETS = 256  # of numbers that may be true or false in a table
 
 _KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
 
@@ -68,7 +71,7 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
 
     The same numbers in the first layer mean something else behind another scaler.
     """
-    if isinstance(delta, Shifts) and delta.encoding == model.coordinates_as_read != "":
+    if isinstance(delta, Shifts) and delta.encoding in model.earlier_coordinates:
         delta = delta.with_input_transform(model.network).encoded_as(model)  # the same layers
     shifts = Shifts.of(model.network, delta)
     if not isinstance(delta, Shifts) or shifts.trained_radii is not None:
@@ -117,7 +120,7 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
             f"the retrained model has the classes {listing(other.classes)}, the model in use "
             f"{listing(base.classes)}; retrain it for the same classes"
         )
-    other = _with_binaries_of(base, other)
+    other = described_as(base, other)
     A, a = _recoded(base, other)
     net, own = other.network, base.network.input_transform
     theirs = net.input_transform
@@ -150,7 +153,7 @@ def rounding_in_coordinates_of(base: Model, other: Model) -> tuple[Array, Array]
     For each weight and each bias. The bias also bears what a label of some column is off by where the
     recoding of labels was solved for.
     """
-    other = _with_binaries_of(base, other)
+    other = described_as(base, other)
     A, a = _recoded(base, other)
     first, own = other.network.layers[0], _absolute(base.network.input_transform)
     W, b = _absolute(other.network.input_transform).fold(np.abs(first.W), np.abs(first.bias))
@@ -188,13 +191,38 @@ def _on_inputs(fold: Fold | None, count: int) -> Fold | None:
     return fold and dataclasses.replace(fold, columns=np.ones(count), shift=np.zeros(count))
 
 
-def _with_binaries_of(base: Model, other: Model) -> Model:
-    """Return another model with the same numbers called true or false."""
+def described_as(base: Model, other: Model) -> Model:
+    """Return another model with the names of the model in use and its numbers that are true or false."""
+    other = other.with_names_of_table(base.schema.by_name)
     if not other.has_preprocessing:
         return other
     return other.with_binaries(
         {f.name for f in base.schema.features if f == Binary(f.name, (False, True))}
     )
+
+
+def network_named(model: Model, digest: str, row: Sequence[float] | None) -> Network | None:
+    """Return the network that a certificate names, if it is the model's for some table.
+
+    Numbers that are true or false in the table are encoded as 0 and 1 there, so candidates are the
+    numbers that are 0 or 1 in the ``row`` of the certificate.
+    """
+    if not model.has_preprocessing:
+        return None
+    names = [
+        feature.name
+        for feature, span in zip(model.schema.features, model.schema.spans, strict=True)
+        if isinstance(feature, Continuous)
+        and (feature.offset, feature.scale) != (0.0, 1.0)
+        and feature.missing in (None, 0, 1)
+        and (row is None or list(row)[span] in ([0], [1]))
+    ]
+    subsets = (chosen for n in range(len(names), 0, -1) for chosen in combinations(names, n))
+    for chosen in islice(subsets, _SUBSETS):
+        network = model.with_binaries(chosen).network
+        if certification.digest(network) == digest:
+            return network
+    return None
 
 
 def with_classes_of(base: Model, other: Model) -> Model:
@@ -268,7 +296,12 @@ def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, 
                 f"table as {base.network.inputs}; give the model itself, which knows its columns"
             )
         return low, high
-    A, a = _recoded(base, other if other.has_column_names else _under_names_of(base, other))
+    named = (
+        other.with_names_of_table(base.schema.by_name)
+        if other.has_column_names
+        else _under_names_of(base, other)
+    )
+    A, a = _recoded(base, named)
     if np.array_equal(A, np.eye(base.schema.width)) and not a.any():
         return low, high
     up, down = np.maximum(A, 0.0), np.minimum(A, 0.0)
@@ -291,8 +324,7 @@ def taking_rows_of(base: Model, other: Model) -> Model:
 
     Raises InputError, with the reason, where there is none.
     """
-    if not other.has_column_names:
-        other = _under_names_of(base, other)
+    other = _under_names_of(base, other)
     if other.classes != base.classes:
         raise InputError(
             f"it has the classes {listing(other.classes)}, the model in use {listing(base.classes)}; "
@@ -330,7 +362,9 @@ def _behind_recoding(net: Network, A: Array, a: Array) -> Network:
 
 
 def _under_names_of(base: Model, other: Model) -> Model:
-    """Return a model whose columns have no names under those of the model in use, in its order."""
+    """Return a model under the names of the model in use; columns without names have its order."""
+    if other.has_column_names:
+        return other.with_names_of_table(base.schema.by_name)
     if len(other._columns) != len(base._columns):
         raise InputError(
             f"it takes {len(other._columns)} columns without names, the model in use "

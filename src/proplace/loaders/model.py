@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from proplace.schema.values import Label
 
 
-_PARTS = ("features", "rules", "columns", "classes", "cutoff")
 _FLAGS = ("has_preprocessing", "has_column_names", "declared", "labelled", "bare")
+_FACTS = ("features", "rules", "columns", "classes", "cutoff", "earlier_encodings", *_FLAGS)
 _SINGLE = 2.0**-22  # relative: each constant of a scaler in float32 is rounded by at most 2^-24
 
 
@@ -88,6 +88,8 @@ class Model:
         which it is put.
     threshold
         The cut-off that was stated for it, None for none. The output bias of ``network`` holds it.
+    earlier_encodings
+        Encodings of the same layers, before columns got other names or were called true or false.
 
     Examples
     --------
@@ -119,7 +121,7 @@ class Model:
     labelled: bool = True
     bare: bool = False
     threshold: Threshold | None = None
-    _encoding_as_read: str = ""
+    earlier_encodings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, source: object, *, cutoff: Cutoff | None = None) -> Model:
@@ -247,20 +249,14 @@ class Model:
             "columns": list(self._columns),
             "classes": list(self.classes),
             "cutoff": None if self.threshold is None else list(self.threshold),
+            "earlier_encodings": list(self.earlier_encodings),
             **{name: getattr(self, name) for name in _FLAGS},
         }
 
     @classmethod
     def from_dict(cls, network: Network, facts: Mapping[str, Any], origin: Origin) -> Model:
         """Put a network and the facts of :meth:`to_dict` together."""
-        if not isinstance(facts, dict) or set(facts) != {
-            "features",
-            "rules",
-            "columns",
-            "classes",
-            "cutoff",
-            *_FLAGS,
-        }:
+        if not isinstance(facts, dict) or set(facts) != set(_FACTS):
             raise _damaged(origin)
         flags = {name: facts[name] for name in _FLAGS}
         columns, classes, cutoff = facts["columns"], facts["classes"], facts["cutoff"]
@@ -277,6 +273,7 @@ class Model:
                 and all(isinstance(label, (str, int, float)) for label in classes)
                 and len(set(classes)) == len(classes) == network.classes
                 and all(isinstance(flag, bool) for flag in flags.values())
+                and all(isinstance(text, str) for text in facts["earlier_encodings"])
             )
         except (ProplaceError, TypeError, ValueError, LookupError) as error:
             raise _damaged(origin) from error
@@ -289,6 +286,7 @@ class Model:
             _columns=tuple(columns),
             origin=origin,
             threshold=threshold,
+            earlier_encodings=tuple(facts["earlier_encodings"]),
             **flags,
         )
 
@@ -462,16 +460,21 @@ class Model:
         parts = json.dumps([_encoding(feature) for feature in self.schema.features])
         return hashlib.sha256(parts.encode()).hexdigest()
 
+    def _encodings(self) -> tuple[str, ...]:
+        """Encodings so far; none of rows that are taken as they are."""
+        found = dict.fromkeys((*self.earlier_encodings, self.encoding))
+        return tuple(found) if self.encoding else ()
+
     @property
     def coordinates(self) -> str:
         """To which models a box of networks belongs: how a table becomes rows, and the cut-off."""
         return self.encoding + ("" if self.threshold is None else self.threshold.tag)
 
     @property
-    def coordinates_as_read(self) -> str:
-        """The coordinates before numbers were called true or false, which leaves the layers alone."""
+    def earlier_coordinates(self) -> tuple[str, ...]:
+        """Coordinates of boxes made before columns got other names or were called true or false."""
         tag = "" if self.threshold is None else self.threshold.tag
-        return (self._encoding_as_read or self.encoding) + tag
+        return tuple(encoding + tag for encoding in self.earlier_encodings)
 
     @property
     def scaling(self) -> tuple[Array, Array]:
@@ -597,7 +600,7 @@ class Model:
             schema=merged,
             network=net,
             declared=True,
-            _encoding_as_read=self._encoding_as_read or self.encoding,
+            earlier_encodings=self._encodings(),
         )
 
     def with_binaries(self, names: Container[str]) -> Model:
@@ -729,10 +732,17 @@ class Model:
         gone = set(self.schema.by_name) - given
         if not gone or not self.has_column_names:
             return {}
-        found: dict[str, list[str]] = {}
+        theirs: dict[str, list[str]] = {}
         for name in given - set(self._columns):
-            found.setdefault(_exported(name), []).append(name)
-        return {own: found[own][0] for own in gone if len(found.get(own, ())) == 1}
+            theirs.setdefault(_exported(name), []).append(name)
+        mine: dict[str, list[str]] = {}
+        for name in gone:
+            mine.setdefault(_exported(name), []).append(name)
+        return {
+            own[0]: theirs[written][0]
+            for written, own in mine.items()
+            if len(own) == len(theirs.get(written, ())) == 1
+        }
 
     def _with_names(self, names: Mapping[str, str]) -> Model:
         new = {name: names.get(name, name) for name in self._columns}
@@ -745,6 +755,7 @@ class Model:
         return dataclasses.replace(
             self,
             schema=Schema(features),
+            earlier_encodings=self._encodings(),
             _columns=tuple(new.values()),
             _original=_behind(change, self._original),
             _probabilities=_behind(change, self._probabilities),

@@ -313,6 +313,7 @@ def boundary_table(network: Network, schema: Schema, table: pd.DataFrame) -> pd.
 
 
 def rows_of_all_sizes(n: int, columns: int) -> Array:
+    """Random rows whose numbers are of one size in a row, from a hundredth to a thousand."""
     rng = np.random.default_rng(0)
     return rng.standard_normal((n, columns)) * 10.0 ** rng.uniform(-2.0, 3.0, size=(n, 1))
 
