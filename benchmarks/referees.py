@@ -264,6 +264,7 @@ def _scip(problem: Problem, c: np.ndarray) -> Claim | None:
     program.hideOutput()
     program.setParams(
         {
+            "numerics/epsilon": 1e-11,  # the default is too near to the next two: see the docs
             "numerics/feastol": 1e-9,
             "numerics/dualfeastol": 1e-9,
             "limits/gap": 0.0,

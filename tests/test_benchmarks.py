@@ -66,6 +66,53 @@ print(len(tally.wrong) >= 12, len(tally.settled))
     assert output_of("-c", code).split() == ["True", "0"]
 
 
+RIVALS = """
+import numpy as np, rivals
+from pathlib import Path
+case = rivals.evaluation("compas", 0, 4, Path({cache!r}))
+"""
+
+
+def test_rivals_judge_sees_every_kind_of_answer(tmp_path):
+    """A robust point, one that is not, the person's own row, and no point at all."""
+    code = (
+        RIVALS.format(cache=str(tmp_path))
+        + """
+good = rivals.answers("proplace", case, None)
+points = good.points.copy()
+points[1], points[2] = case.X[1], np.nan
+way = np.linspace(0.0, 1.0, 1001)[:, None] * (points[3] - case.X[3]) + case.X[3]
+points[3] = way[case.net.predict(way) == 1][0]
+some = rivals.Answers(points, 0.001, 0.0, ["", "", "no point", ""])
+print(rivals.judged("all", case, good)[0])
+for part in rivals.judged("some", case, some):
+    print(part)
+"""
+    )
+    every, some, note = output_of("-c", code).splitlines()
+    cells = [cell.strip() for cell in every.split("|")]
+    assert cells[2:4] == ["100%", "100%"]
+    assert cells[-2] == "0"
+    cells = [cell.strip() for cell in some.split("|")]
+    assert cells[2:4] == ["50%", "25%"]
+    assert cells[-3:-1] == ["1.0", "2"]
+    assert note == "some: 1 x the person's own row; 1 x no point"
+
+
+def test_rivals_list_a_package_that_does_not_install(tmp_path):
+    code = """
+import rivals
+from pathlib import Path
+rivals.PACKAGES["nice"] = ["no-such-package-of-counterfactuals==1"]
+rivals.environment("nice", Path("%s"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code % tmp_path],
+        cwd=FOLDER, env=os.environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "pip install no-such-package-of-counterfactuals==1: ERROR" in done.stderr
+
+
 CHALLENGE = """
 import numpy as np, challenge
 archive = challenge.Challenge(challenge.ARCHIVE)
