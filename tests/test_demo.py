@@ -210,9 +210,9 @@ def test_readme_figures_are_those_of_the_demo(tmp_path):
     readme = " ".join((Path(__file__).parents[1] / "README.md").read_text("utf-8").split())
     assert f"robust ones for {answered} applicants, {typical} of them typical" in readme
     plain, ours = rows["plain nearest"], rows["PROPLACE"]
-    assert f"plain nearest counterfactuals, twenty retrained networks approve {plain[3]}," in readme
+    assert f"networks approve {plain[3]} of the plain nearest counterfactuals," in readme
     assert f"and {plain[2]} are robust within delta" in readme
-    assert f"the retrained networks approve {ours[3]} of them" in readme
+    assert f"The retrained networks approve {ours[3]} of them" in readme
 
 
 def test_retraining_is_another_network_and_the_same_each_time():
