@@ -34,8 +34,7 @@ import proplace as pp
 from proplace.core.guarantee import Guarantee, Member
 from proplace.explain.results import Setting
 from proplace.ledger.chain import canonical
-from proplace.ledger.issuing import Draft
-from proplace.ledger.recording import append_promise
+from proplace.ledger.issue import Draft, append_promise
 from proplace.ledger.terms import terms_documents
 
 COLUMNS = 20

@@ -20,8 +20,7 @@ import pandas as pd
 
 import proplace as pp
 from proplace.explain.results import Explanations
-from proplace.ledger.issuing import draft
-from proplace.ledger.recording import issue_drafts, known_promises
+from proplace.ledger.issue import draft, issue_drafts, known_promises
 
 PART = 10_000
 FEW = 2_000

@@ -32,7 +32,7 @@ UPWARDS = {
     ("explain.results", "report"),  # plot, report, letter
     ("explain.summary", "report"),  # plot
     ("ledger.audit", "report"),  # Audit.report
-    ("ledger.folders", "batch"),  # Ledger.issue of a results folder
+    ("ledger.issue", "batch"),  # Ledger.issue of a results folder
 }
 """Methods that import a higher package when they are called."""
 SOLVERS = {"highspy", "gurobipy"}

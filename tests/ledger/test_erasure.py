@@ -17,9 +17,8 @@ import pytest
 import proplace as pp
 from proplace.core.errors import LedgerError
 from proplace.ledger import tables
-from proplace.ledger.chain import commitment
+from proplace.ledger.chain import commitment, personal_parts
 from proplace.ledger.database import Database
-from proplace.ledger.issuing import personal_parts
 from support.errors import raises
 from support.lenders import changed
 

@@ -8,7 +8,7 @@ import pytest
 import proplace as pp
 from proplace.batch import explain_file
 from proplace.core.errors import LedgerError, ResultsError
-from proplace.ledger import folders
+from proplace.ledger import issue
 from support.errors import raises
 
 SCHEMA = pp.Schema([pp.Continuous("income", 0, 100, step=1), pp.Continuous("debt", 0, 50, step=1)])
@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(folders, "_PART", 2)
+    monkeypatch.setattr(issue, "_PART", 2)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_call_that_was_interrupted_is_repeated(folder, ledger, small, monkeypa
 
 
 def test_several_answers_of_a_person_stay_together(tmp_path, ledger, monkeypatch):
-    monkeypatch.setattr(folders, "_PART", 3)  # which would tear the second person apart
+    monkeypatch.setattr(issue, "_PART", 3)  # which would tear the second person apart
     folder = folder_of(crowd(3), tmp_path / "results", count=2, region="box")
     issued = ledger.issue_folder(folder, "name")
     answers = [e for e in pp.read_results(folder) if e.found]
@@ -138,7 +138,7 @@ def test_a_row_without_an_answer_needs_no_id(folder, ledger):
 
 
 def test_digests_that_collide_are_no_reason_to_refuse(folder, ledger, monkeypatch):
-    monkeypatch.setattr(folders, "_digest", lambda person: 7)
+    monkeypatch.setattr(issue, "_digest", lambda person: 7)
     assert ledger.issue_folder(folder, "name").new == 9
 
 

@@ -17,8 +17,9 @@ import proplace as pp
 from proplace.core.errors import LedgerError, NotInLedgerError
 from proplace.explain import record
 from proplace.ledger import tables
-from proplace.ledger.database import VERSION, Database
-from proplace.ledger.issuing import person_id
+from proplace.ledger.database import Database
+from proplace.ledger.promise import person_id
+from proplace.ledger.tables import VERSION
 from support.errors import raises
 from support.lenders import INCOME_DEBT, LATER, LOAN, NET, TRAINING, answers, changed, refused
 

@@ -15,8 +15,8 @@ import pytest
 
 import proplace as pp
 from proplace.core.errors import InputError, LedgerError, NotInLedgerError, TargetError
-from proplace.ledger import redeeming
-from proplace.ledger.in_use import reading
+from proplace.ledger import redeem
+from proplace.ledger.redeem import reading
 from support.errors import raises
 from support.lenders import (
     APPLICANTS,
@@ -120,7 +120,7 @@ def same(redemption, verdict, missing):
 
 def asked(promise, row, model):
     """What :meth:`Ledger.redeem` finds, of a model that was read once."""
-    return redeeming.presented(promise, row, model, "2026-01-01")[0]
+    return redeem.presented(promise, row, model, "2026-01-01")[0]
 
 
 def test_every_feature_a_step_in_and_out(lender, ledger):
@@ -179,21 +179,21 @@ def test_both_the_interval_and_the_proof_must_cover_a_value(ledger):
     assert ledger.redeem(promise.id, row, record=False).verdict == "met_within_tolerance"
     frame = pd.DataFrame([row])
     codes = promise.terms.model.encode(frame)[0]
-    assert not redeeming.missing_of(promise, frame, codes)
+    assert not redeem.missing_of(promise, frame, codes)
     j = APPLICANTS.span("income").start
     tight = promise.low.copy()
     tight[j] = np.nextafter(codes[j], np.inf)
     less = dataclasses.replace(promise, low=tight)  # the proof ends before the interval does
-    (one,) = redeeming.missing_of(less, frame, codes)
+    (one,) = redeem.missing_of(less, frame, codes)
     assert (one.feature, one.short) == ("income", 0.0)
     assert "edge of what was proved" in one.words
     tight = promise.high.copy()
     tight[j] = np.nextafter(codes[j], -np.inf)
-    (one,) = redeeming.missing_of(dataclasses.replace(promise, high=tight), frame, codes)
+    (one,) = redeem.missing_of(dataclasses.replace(promise, high=tight), frame, codes)
     assert one.feature == "income"
     wide = dataclasses.replace(promise, low=promise.low - 1.0)  # the proof covers more
     frame = pd.DataFrame([row | {"income": float(low) - 1.0}])
-    (one,) = redeeming.missing_of(wide, frame, promise.terms.model.encode(frame)[0])
+    (one,) = redeem.missing_of(wide, frame, promise.terms.model.encode(frame)[0])
     assert (one.feature, one.short) == ("income", 1.0)
 
 
@@ -604,7 +604,7 @@ def test_closed_promises_are_refused_with_the_reason(lender, ledger):
 def test_two_at_once_redeem_it_once(ledger, monkeypatch):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
-    honest = redeeming.presented
+    honest = redeem.presented
 
     def interrupted(*given):
         monkeypatch.undo()

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 import proplace as pp
 from proplace.core.errors import LedgerError
 from proplace.ledger import tables
-from proplace.ledger.chain import START, Entry, Head
+from proplace.ledger.chain import START, Entry, Head, Verifier, verdicts_digest
 from proplace.ledger.database import Database
-from proplace.ledger.verifying import Verifier, verdicts_digest
 from support.lenders import LATER, NET, answers
 
 TABLES = sorted(tables.metadata.tables)

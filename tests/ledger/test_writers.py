@@ -16,8 +16,8 @@ import sqlalchemy as sa
 import proplace as pp
 from proplace.core.errors import LedgerError
 from proplace.ledger import tables
+from proplace.ledger.chain import Verifier
 from proplace.ledger.database import Database, Writer, _write_ahead
-from proplace.ledger.verifying import Verifier
 from support.lenders import LATER, answers
 
 fork = multiprocessing.get_context("fork")  # at once: everything is imported already
@@ -308,8 +308,8 @@ def test_opening_and_reading_wait_for_no_writer(place, result):
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_promises(tmp_path, result, monkeypatch):
     """Verifying three times as many takes no more memory."""
-    monkeypatch.setattr(pp.ledger.verifying, "_CHUNK", 100)
-    monkeypatch.setattr(pp.ledger.verifying, "_LARGE", 20)
+    monkeypatch.setattr(pp.ledger.chain, "_CHUNK", 100)
+    monkeypatch.setattr(pp.ledger.chain, "_LARGE", 20)
     peaks = []
     for count in (300, 900):
         big = type(result)(list(result) * count, provenance=result.provenance)

@@ -7,7 +7,7 @@ import pytest
 
 import proplace as pp
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE, seen
-from proplace.ledger.judging import NOTES, READ_YES
+from proplace.ledger.verdicts import NOTES, READ_YES
 from support.lenders import promise_rows
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proplace.loaders.layers import TrainedLayer
-from proplace.retrain.ends import preimage
+from proplace.retrain.projection import preimage
 
 PRECISIONS = [np.float32, np.float64]
 

@@ -13,8 +13,7 @@ from proplace.cli import common, delta, report
 from proplace.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
-    from proplace.ledger.audit import Audit
-    from proplace.ledger.renewing import Renewal
+    from proplace.ledger.audit import Audit, Renewal
     from proplace.loaders.model import Model as WholeModel
     from proplace.schema import Schema
 

@@ -200,7 +200,7 @@ def is_new(place: str) -> bool:
 def check_day(day: str | None) -> None:
     """Say whether a last day is one, and not over."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
-    from proplace.ledger.clock import now  # noqa: PLC0415
+    from proplace.ledger.tables import now  # noqa: PLC0415
 
     if day is None:
         return

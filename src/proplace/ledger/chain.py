@@ -16,15 +16,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import secrets
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proplace.certification import canonical
 from proplace.core.errors import LedgerError
+from proplace.ledger import tables
+from proplace.ledger.tables import FORMAT, PARAMETERS, layout_problems, sa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
+
 
 START = "0" * 64
 """The hash in front of the first entry."""
@@ -127,3 +132,297 @@ def commitment(salt: bytes, parts: Iterable[bytes | None]) -> str:
     for part in parts:
         sha.update(b"-" if part is None else f"{len(part)}:".encode() + part)
     return sha.hexdigest()
+
+
+# -- verification ----------------------------------------------------------------------------------
+
+
+_CHUNK = 2_000  # entries that are looked at together
+_LARGE = 200  # rows with certificates that are held at once
+_TYPES: dict[Any, str] = {  # as SQLite names them
+    sa.Integer: "integer",
+    sa.BigInteger: "integer",
+    sa.Double: "real",
+    sa.Text: "text",
+    sa.LargeBinary: "blob",
+}
+_MOST = 100  # problems that are kept; more are counted
+
+
+@dataclass
+class Verification:
+    """What a look at the whole ledger found.
+
+    Attributes
+    ----------
+    head
+        The end of the chain.
+    entries, promises, erased
+        How many entries and promises there are, and of how many promises the personal data was erased.
+    problems
+        What is not as it was written, in words; no more than 100 of them.
+    found
+        How many problems there are in all.
+    """
+
+    head: Head
+    entries: int = 0
+    promises: int = 0
+    erased: int = 0
+    problems: list[str] = field(default_factory=list)
+    found: int = 0
+
+    @property
+    def valid(self) -> bool:
+        """True if no entry was changed."""
+        return not self.found
+
+    def add(self, problem: str) -> None:
+        """Note a problem."""
+        self.found += 1
+        if self.found <= _MOST:
+            self.problems.append(problem)
+
+    def __str__(self) -> str:
+        """What was found, in a few lines."""
+        said = f"{self.entries:,} entries, {self.promises:,} promises"
+        if self.erased:
+            said += f" ({self.erased:,} erased)"
+        if self.valid:
+            return f"the ledger is as it was written: {said}; head {self.head}"
+        more = self.found - len(self.problems)
+        lines = [f"the ledger is NOT as it was written: {said}", *self.problems]
+        return "\n".join([*lines, *([f"and {more:,} more"] if more else [])])
+
+
+class Verifier:
+    """Goes through a ledger once, in chunks: memory does not grow with the number of promises."""
+
+    def __init__(self, connection: sa.Connection, expected: Head | None) -> None:
+        self._connection, self._expected = connection, expected
+        self._documents: dict[str, str] = {}  # kinds, by digest
+        self._gone: set[int] = set()  # entries whose personal data is not there
+        self._erased: set[int] = set()
+        self._version: object = None  # as the first entry says
+
+    def verify(self, *, layout: bool = True) -> Verification:
+        """Look at everything; not at the ``layout`` of the tables if that is said."""
+        found, readable = Verification(Head(0, START)), True
+        for problem, fatal in layout_problems(self._connection) if layout else ():
+            found.add(problem)
+            readable &= not fatal
+        if readable and self._connection.dialect.name == "sqlite":
+            before = found.found
+            self._file(found)
+            readable = found.found == before
+        if readable:
+            self._head(found)
+            self._chain(found)
+            self._meta(found)
+            self._stray(found)
+            self._kept(found)
+            self._forgotten(found)
+        return found
+
+    def _file(self, found: Verification) -> None:
+        """A file of SQLite may be damaged, and its cells may hold anything."""
+        for (said,) in self._connection.execute(sa.text("PRAGMA integrity_check(10)")):
+            if said != "ok":
+                found.add(f"the file is damaged: {said}")
+        for table in tables.metadata.tables.values():
+            wrong = [
+                sa.func.typeof(column).not_in([_TYPES[type(column.type)], *_none(column)])
+                for column in table.columns
+            ]
+            query = sa.select(sa.func.count()).select_from(table).where(sa.or_(*wrong))
+            if count := self._connection.execute(query).scalar():
+                found.add(f"{count} rows of {table.name} hold what was never written there")
+
+    # -- the chain -------------------------------------------------------------------------------
+
+    def _head(self, found: Verification) -> None:
+        rows = self._connection.execute(sa.select(tables.head)).all()
+        if [row.id for row in rows] != [1]:
+            found.add(f"the ledger must have one head, of number 1; it has {len(rows)}")
+        if rows:
+            found.head = Head(rows[0].entries, rows[0].hash)
+
+    def _chain(self, found: Verification) -> None:
+        previous, seq = START, 0
+        met = self._expected is None or self._expected == (0, START)
+        for chunk in _chunks(self._stream(sa.select(tables.entries).order_by("seq"), _CHUNK)):
+            begin, entries = seq + 1, [Entry(*row) for row in chunk]
+            for entry in entries:
+                seq += 1
+                if entry.seq != seq:
+                    found.add(f"entry {seq} is missing; {entry.seq} follows")
+                    seq = entry.seq
+                if entry.hash != entry.expected(previous):
+                    found.add(
+                        f"entry {entry.seq} ({entry.kind}) was changed, or one before it is gone"
+                    )
+                previous = entry.hash
+                met = met or self._expected == (entry.seq, entry.hash)
+                found.entries += 1
+                self._entry(found, entry)
+            self._promises(found, entries, begin)
+            self._personal(found, entries, begin)
+        if (seq, previous) != found.head:
+            found.add(
+                f"the chain ends at entry {seq}, but the head is that of {found.head.entries}"
+            )
+        if not met:
+            found.add(
+                f"the head {self._expected} is not in the chain: entries up to it were written anew or "
+                "removed"
+            )
+
+    def _entry(self, found: Verification, entry: Entry) -> None:
+        """Note what an entry says about what is beside the chain."""
+        facts = _facts(entry)
+        if entry.kind == "opened":
+            if entry.seq != 1:
+                found.add(f"entry {entry.seq} opens the ledger, which is the first entry's to do")
+            self._version = facts.get("version")
+        elif entry.kind == "document":
+            self._documents[str(facts.get("digest"))] = str(facts.get("kind"))
+        elif entry.kind == "erased":
+            named = facts.get("entries", ())
+            named = named if isinstance(named, list) else ()
+            self._erased |= {n for n in named if isinstance(n, int)}
+            found.erased += entry.promise is not None
+        elif entry.kind == "audited":
+            self._verdicts(found, entry, facts)
+
+    def _meta(self, found: Verification) -> None:
+        there = {row.name: row.value for row in self._connection.execute(sa.select(tables.meta))}
+        if there != {"format": FORMAT, "version": str(self._version)}:
+            found.add(f"the table meta is not what was written: {there}")
+
+    # -- what it speaks of -----------------------------------------------------------------------
+
+    def _promises(self, found: Verification, entries: list[Entry], begin: int) -> None:
+        """Compare the promises that some entries have issued."""
+        table = tables.promises
+        between = table.c.id.between(begin, entries[-1].seq)
+        rows: dict[int, Any] = {}
+        for row in self._connection.execute(sa.select(table).where(between)):
+            if row.id in rows:
+                found.add(f"promise {row.id} is there twice")
+            rows[row.id] = row
+        for entry in entries:
+            if entry.kind == "issued":
+                found.promises += 1
+                facts, row = _facts(entry), rows.pop(entry.seq, None)
+                said = [facts.get(name) for name in ("terms", "issued", "expires", "commitment")]
+                if row is None or [row.terms, row.issued, row.expires, row.commitment] != said:
+                    found.add(f"promise {entry.seq} is missing, or is not what was issued")
+        for number in rows:
+            found.add(f"promise {number} was never issued")
+
+    def _personal(self, found: Verification, entries: list[Entry], begin: int) -> None:
+        """Compare the personal data that some entries speak of; it may have been erased since."""
+        hidden = {
+            entry.seq: facts["commitment"]
+            for entry in entries
+            if "commitment" in (facts := _facts(entry))
+        }
+        table = tables.personal
+        between = table.c.entry.between(begin, entries[-1].seq)
+        for row in self._stream(sa.select(table).where(between), _LARGE):
+            said = hidden.pop(row.entry, None)
+            try:
+                there = commitment(row.salt, personal_parts(row._mapping))
+            except LedgerError:
+                there = ""
+            if said is None or there != said:
+                found.add(f"the personal data of entry {row.entry} is not what was written")
+        self._gone |= hidden.keys()
+
+    def _verdicts(self, found: Verification, entry: Entry, facts: dict[str, Any]) -> None:
+        table = tables.verdicts
+        query = sa.select(table).where(table.c.audit == entry.seq).order_by(table.c.promise)
+        if verdicts_digest(self._stream(query, _CHUNK)) != facts.get("verdicts"):
+            found.add(f"the verdicts of the audit {entry.seq} are not those that were written")
+
+    def _stray(self, found: Verification) -> None:
+        """Rows that belong to no entry of the chain."""
+        e = tables.entries.c
+        audits = sa.select(e.seq).where(e.kind == "audited")
+        last = sa.select(sa.func.coalesce(sa.func.max(e.seq), 0)).scalar_subquery()
+        p, own = tables.promises.c.id, tables.personal.c.entry
+        for what, stray in (
+            ("verdicts belong to no audit", tables.verdicts.c.audit.not_in(audits)),
+            ("promises were never issued", sa.or_(p < 1, p > last)),
+            ("rows of personal data belong to no entry", sa.or_(own < 1, own > last)),
+        ):
+            if count := self._connection.execute(sa.select(sa.func.count()).where(stray)).scalar():
+                found.add(f"{count} {what}")
+
+    def _kept(self, found: Verification) -> None:
+        """Compare the documents."""
+        missing = dict(self._documents)
+        for row in self._stream(sa.select(tables.documents), 1):
+            missing.pop(row.digest, None)
+            if sha256(row.content) != row.digest or self._documents.get(row.digest) != row.kind:
+                found.add(f"the {row.kind} {row.digest[:12]}... is not what was written")
+        for digest, kind in missing.items():
+            found.add(f"the {kind} {digest[:12]}... is missing")
+
+    def _forgotten(self, found: Verification) -> None:
+        """Personal data is gone exactly where an entry says so."""
+        for entry in sorted(self._gone - self._erased):
+            found.add(f"the personal data of entry {entry} is gone, and was never erased")
+        erased = sorted(self._erased)
+        own = tables.personal.c.entry
+        for start in range(0, len(erased), PARAMETERS):
+            part = erased[start : start + PARAMETERS]
+            for (entry,) in self._connection.execute(sa.select(own).where(own.in_(part))):
+                found.add(f"the personal data of entry {entry} is there, though it was erased")
+
+    def _stream(self, query: Any, size: int) -> Iterator[Any]:
+        return iter(self._connection.execute(query.execution_options(yield_per=size)))
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    """What is in the body of an entry; nothing where it was changed to something else."""
+    try:
+        facts = entry.facts
+    except (ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _none(column: sa.Column[Any]) -> list[str]:
+    return ["null"] if column.nullable else []
+
+
+def verdicts_digest(rows: Iterable[Any]) -> str:
+    """Digest of the verdicts of one audit, in the order of the promises.
+
+    It is the same before and after a database has kept them: SQLite makes 0.0 of -0.0 and NULL of NaN.
+    """
+    sha = hashlib.sha256()
+    for row in rows:
+        given = row.margin
+        margin = None if given is None or math.isnan(given) else float(given) + 0.0
+        sha.update(f"{json.dumps([int(row.promise), str(row.verdict), margin])}\n".encode())
+    return sha.hexdigest()
+
+
+def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:
+    chunk: list[Any] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def personal_parts(row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
+    """The fields of a row of personal data that its commitment binds."""
+    texts = [str(row[name]).encode() for name in ("person", "facts")]
+    blobs = [row[name] for name in ("point", "low", "high", "certificate")]
+    return (*texts, *(None if blob is None else bytes(blob) for blob in blobs))

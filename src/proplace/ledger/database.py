@@ -23,16 +23,14 @@ from typing import TYPE_CHECKING, Any
 from proplace.core.errors import LedgerError, TamperedError, require
 from proplace.ledger import tables
 from proplace.ledger.chain import START, Entry, Head
-from proplace.ledger.clock import now
-from proplace.ledger.tables import sa
+from proplace.ledger.tables import FORMAT, VERSION, now, sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from proplace.ledger.terms import Document
 
-FORMAT = "proplace-ledger"
-VERSION = 4
+
 _WAIT = 120_000  # milliseconds that a writer waits for the others
 _LOCK = 7_116_020_017  # of those who create the tables of one PostgreSQL database at once
 _ROWS = 500  # in one statement

@@ -17,44 +17,49 @@ from proplace.core.errors import LedgerError
 from proplace.core.text import listing
 from proplace.explain.results import Explanation, Explanations
 from proplace.ledger import tables
-from proplace.ledger.chain import Entry, Head
-from proplace.ledger.clock import now
+from proplace.ledger.chain import Entry, Head, Verification, Verifier
 from proplace.ledger.database import Database
-from proplace.ledger.fills import refilled
-from proplace.ledger.folders import IssuedFolder, parts_of
-from proplace.ledger.in_use import check_named, reading
-from proplace.ledger.issuing import (
+from proplace.ledger.issue import (
     Draft,
     Issued,
+    IssuedFolder,
     Skipped,
     check_answers,
+    check_current,
     draft,
     growing_features,
+    issue_drafts,
+    known_promises,
     nothing_to_promise,
+    parts_of,
     people_of,
-    person_id,
     setting_of,
 )
-from proplace.ledger.queries import (
+from proplace.ledger.promise import (
     CHUNK,
     HEAD,
-    PARAMETERS,
     audited,
-    check_current,
     latest_model,
-    model_in_use,
     open_groups,
     page_rows,
+    person_id,
     promise_of,
     promise_rows,
     recipients,
     renewed_into,
 )
-from proplace.ledger.recording import issue_drafts, known_promises
-from proplace.ledger.redeeming import Redemption, check_open, presented, write
-from proplace.ledger.tables import sa
+from proplace.ledger.redeem import (
+    Redemption,
+    check_named,
+    check_open,
+    model_in_use,
+    presented,
+    reading,
+    write,
+)
+from proplace.ledger.tables import PARAMETERS, now, sa
 from proplace.ledger.terms import Archive, common_shifts, model_documents, terms_documents
-from proplace.ledger.verifying import Verification, Verifier
+from proplace.ledger.verdicts import refilled
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
 from proplace.retrain.promised import Promised
@@ -68,10 +73,10 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
-    from proplace.ledger.issuing import Existing, Ids
-    from proplace.ledger.judging import Verdict
+    from proplace.ledger.issue import Existing, Ids
     from proplace.ledger.promise import OpenPromises, Promise, Recipient, State
-    from proplace.ledger.redeeming import Seen
+    from proplace.ledger.redeem import Seen
+    from proplace.ledger.verdicts import Verdict
     from proplace.schema import Schema
 
 

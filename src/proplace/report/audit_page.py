@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from proplace.core.files import atomic_write
-from proplace.ledger.judging import ALARMS, NOTES, VERDICTS
+from proplace.ledger.verdicts import ALARMS, NOTES, VERDICTS
 from proplace.report.style import generator, templates
 
 if TYPE_CHECKING:
     import os
 
     from proplace.ledger.audit import Audit, Look
-    from proplace.ledger.judging import Verdict
+    from proplace.ledger.verdicts import Verdict
 
 _MOST = 100  # promises of one list; the rest are counted
 _CLOSEST = 20  # promises that hold with the smallest margins

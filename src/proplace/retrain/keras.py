@@ -9,13 +9,12 @@ import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, require
 from proplace.loaders.keras import from_keras, trained_keras
-from proplace.retrain.projection import Projection
-from proplace.retrain.reading import Reading
+from proplace.retrain.projection import Projection, Reading
 
 if TYPE_CHECKING:
     from proplace.core.shifts import Delta, Shifts
     from proplace.loaders.layers import TrainedLayer
-    from proplace.retrain.ends import Floats
+    from proplace.retrain.projection import Floats
 
 
 class StayWithin:

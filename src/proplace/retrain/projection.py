@@ -18,20 +18,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from proplace.core.errors import DeltaError
+from proplace.core.errors import DeltaError, ModelNotSupportedError
 from proplace.core.layer_box import sum_down, sum_up
 from proplace.core.network import Layer
-from proplace.retrain.ends import preimage
+from proplace.core.shifts import Shifts, outside
+from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.cutoffs import Threshold
+from proplace.loaders.model import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from proplace.core.layer_box import LayerBox
-    from proplace.core.network import Array
-    from proplace.core.shifts import Shifts
+    from proplace.core.network import Array, Network
+    from proplace.core.shifts import Delta
     from proplace.loaders.layers import TrainedLayer
-    from proplace.retrain.ends import Floats
+
 
 _PRECISIONS = ("float32", "float64")
 _DIGITS = 8  # by which a weight is nudged at most
@@ -306,3 +310,144 @@ def _along(w: Array, t: Array, goal: float, low: Array, high: Array) -> Array:
         middle = (near + far) / 2.0
         near, far = (middle, far) if short(middle) else (near, middle)
     return np.clip(w + far * t, low, high)
+
+
+# -- the network that must lie in the box ----------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A box, and how the network that must lie in it is read."""
+
+    shifts: Shifts
+    network: Callable[[], Network]
+    threshold: Threshold | None = None
+
+    @classmethod
+    def of(cls, source: object, delta: Delta, plain: Callable[[object], Network]) -> Reading:
+        """Read ``delta`` for a model.
+
+        A box is either of networks as ``plain`` reads them, behind the scaler of the model, or of whole
+        models, which scale and encode their tables. Numbers are taken around the model as it is; of a
+        ledger, the set is taken in which every open promise is proved. A box of models with a cut-off is
+        of networks whose output bias holds it.
+        """
+        if callable(getattr(delta, "promised_set", None)):
+            delta = delta.promised_set(source)  # type: ignore[union-attr]
+        threshold = Threshold.of_box(delta.encoding) if isinstance(delta, Shifts) else None
+
+        def of_rows() -> Network:
+            return _cut(plain(source), threshold)
+
+        def of_table() -> Network:
+            return _cut(Model.of(source).network, threshold)
+
+        try:
+            return cls(_fitting(of_rows(), delta), of_rows, threshold)
+        except ModelNotSupportedError:  # categories: there is no network of plain numbers
+            pass
+        except DeltaError:
+            if not isinstance(delta, Shifts):
+                raise
+        model = Model.of(source)
+        shifts_for(model if threshold is None else model.with_threshold(threshold), delta)
+        return cls(_fitting(of_table(), delta), of_table, threshold)
+
+    def layers(self, layers: tuple[TrainedLayer, ...]) -> tuple[TrainedLayer, ...]:
+        """Return the layers of a model with the cut-off behind the last one."""
+        if self.threshold is None:
+            return layers
+        offset = self.threshold.offset(self.shifts.layers[-1].low.W.shape[0])
+        return (*layers[:-1], layers[-1].then(np.ones(len(offset)), -offset))
+
+    def check(self) -> None:
+        """Raise unless the network that is read of the model now lies in the box, exactly."""
+        network = self.network()
+        if self.shifts.contains(network):
+            return
+        Shifts.of(network, self.shifts)  # says why, if it is of another kind
+        far = outside(self.shifts, network)
+        which = f": {far[0].name} is {far[0].value!r}" if far else " (by less than the last digit)"
+        raise DeltaError(
+            f"the model has left the box{which}; its parameters were changed after the last projection. "
+            "Project once more, and do nothing to them behind it"
+        )
+
+
+def _cut(network: Network, threshold: Threshold | None) -> Network:
+    return network if threshold is None else threshold.network(network)
+
+
+def _fitting(network: Network, delta: Delta) -> Shifts:
+    """Return the box itself, which must be of such networks; numbers are taken around the network."""
+    shifts = Shifts.of(network, delta)
+    return delta if isinstance(delta, Shifts) else shifts
+
+
+# -- floats of an interval -------------------------------------------------------------------------
+
+
+Floats = npt.NDArray[Any]  # float32 or float64
+
+_BITS: dict[str, Any] = {"float32": np.int32, "float64": np.int64}
+
+
+def preimage(
+    f: Callable[[Array], Array], sign: Array | float, low: Array, high: Array, dtype: Any
+) -> tuple[Floats, Floats]:
+    """Least and greatest float of a type that ``f`` takes into [low, high].
+
+    ``f`` acts element by element and is monotone, upwards where ``sign`` is 1 and downwards where it is
+    -1; where it is 0 it is constant. An empty interval has its least above its greatest.
+
+    Examples
+    --------
+    >>> low, high = preimage(lambda w: -2.0 * w, -1.0, np.array([0.2]), np.array([0.4]), np.float32)
+    >>> bool(-2.0 * float(low[0]) <= 0.4 < -2.0 * float(np.nextafter(low[0], np.float32(-1.0))))
+    True
+    """
+    signs = np.broadcast_to(sign, low.shape)
+    s = np.where(signs < 0.0, -1.0, 1.0)
+
+    def up(w: Array) -> Array:
+        # 0 stands for all floats where f is constant: the largest, times 0, may be no number
+        return s * f(np.where(signs == 0.0, 0.0, w))
+
+    ends = np.where(s < 0.0, -high, low), np.where(s < 0.0, -low, high)
+    least = _least(up, ends[0], dtype)
+    greatest = -_least(lambda w: -up(-w), -ends[1], dtype)
+    return least, greatest
+
+
+def _least(f: Callable[[Array], Array], bound: Array, dtype: Any) -> Floats:
+    """The least float of a type with ``f(w) >= bound``, ``f`` being monotone upwards; else infinity."""
+    bits = _BITS[np.dtype(dtype).name]
+    top = int(_keys(np.array([np.finfo(dtype).max], dtype=dtype))[0])
+    above = np.full(bound.shape, top + 1, dtype=bits)  # the key of infinity
+    below = np.full(bound.shape, -top - 1, dtype=bits)
+    with np.errstate(over="ignore"):  # products of the largest floats
+        for _ in range(np.iinfo(bits).bits):
+            middle = (below >> 1) + (above >> 1) + (below & above & 1)
+            inner = np.clip(middle, -top, top)
+            enough = f(_floats(inner, dtype).astype(np.float64)) >= bound
+            open_ = above - 1 > below
+            above = np.where(open_ & enough, middle, above)
+            below = np.where(open_ & ~enough, middle, below)
+    found: Floats = np.where(above > top, np.inf, _floats(np.minimum(above, top), dtype))
+    return found.astype(dtype)
+
+
+def _keys(values: Floats) -> npt.NDArray[Any]:
+    """Whole numbers in the order of floats."""
+    bits = _BITS[values.dtype.name]
+    raw = values.view(bits)
+    keys: npt.NDArray[Any] = np.where(raw >= 0, raw, np.iinfo(bits).min - raw)
+    return keys
+
+
+def _floats(keys: npt.NDArray[Any], dtype: Any) -> Floats:
+    """The floats of such numbers."""
+    bits = _BITS[np.dtype(dtype).name]
+    raw = np.where(keys >= 0, keys, np.iinfo(bits).min - keys).astype(bits)
+    result: Floats = raw.view(dtype)
+    return result

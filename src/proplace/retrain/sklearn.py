@@ -12,12 +12,12 @@ from proplace.core.errors import InputError, ModelNotSupportedError
 from proplace.core.options import integer
 from proplace.loaders.layers import TrainedLayer
 from proplace.loaders.sklearn import from_sklearn, parts_of
-from proplace.retrain.projection import Projection
-from proplace.retrain.reading import Reading
+from proplace.retrain.projection import Projection, Reading
 
 if TYPE_CHECKING:
     from proplace.core.shifts import Delta
-    from proplace.retrain.ends import Floats
+    from proplace.retrain.projection import Floats
+
 
 _LOOP = 10**9  # batches without improvement until scikit-learn acts on it: never
 

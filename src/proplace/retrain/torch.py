@@ -8,15 +8,15 @@ import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, OptionError, require
 from proplace.loaders.torch import from_torch, trained_torch
-from proplace.retrain.projection import Projection
-from proplace.retrain.reading import Reading
+from proplace.retrain.projection import Projection, Reading
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from proplace.core.shifts import Delta, Shifts
     from proplace.loaders.layers import TrainedLayer
-    from proplace.retrain.ends import Floats
+    from proplace.retrain.projection import Floats
+
 
 _FREEZE = (
     "statistics and weights of a batch norm count as fixed: for each of them call layer.eval() and "

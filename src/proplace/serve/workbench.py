@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.explain.results import Explanation
     from proplace.ledger.promise import Promise
-    from proplace.ledger.redeeming import Redemption
+    from proplace.ledger.redeem import Redemption
     from proplace.project import OpenedProject
     from proplace.schema.rules import AnyFeature
 

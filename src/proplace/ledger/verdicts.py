@@ -19,20 +19,35 @@ word: what it refuses is broken, whatever was proved about what was read of it.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from proplace.certification import lower_margins, prove, required_margins
-from proplace.core.errors import ProplaceError
+from proplace.core.errors import (
+    DeltaError,
+    InputError,
+    NetworkError,
+    ProplaceError,
+    SchemaError,
+    TargetError,
+)
 from proplace.core.guarantee import Guarantee
-from proplace.core.shifts import Shifts
-from proplace.ledger.fills import refilled
-from proplace.retrain.keeping import NO_TIE
+from proplace.core.shifts import Shifts, outside
+from proplace.core.text import listing
+from proplace.explain.required_models import described
+from proplace.loaders.coordinates import (
+    in_coordinates_of,
+    rounding_in_coordinates_of,
+    taking_rows_of,
+    with_classes_of,
+)
+from proplace.retrain.promised import NO_TIE, Mask
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
@@ -43,11 +58,11 @@ if TYPE_CHECKING:
     from proplace.certification import GuaranteeResult
     from proplace.core.guarantee import Member
     from proplace.core.network import Array
-    from proplace.ledger.comparing import Comparison
     from proplace.ledger.promise import OpenPromises
+    from proplace.ledger.terms import Terms
     from proplace.loaders.model import Model
+    from proplace.schema.values import Label
 
-    Mask = npt.NDArray[np.bool_]
 
 Verdict = Literal["proved", "holds", "broken", "undecided"]
 VERDICTS: tuple[Verdict, ...] = ("proved", "holds", "broken", "undecided")
@@ -362,3 +377,195 @@ def _said(model: Model, label: Any, table: pd.DataFrame, readable: Mask) -> npt.
     if said is not None:
         found[rows] = np.array([one == label for one in said.tolist()], dtype=np.int8)
     return found
+
+
+# -- the new model beside the promised one ---------------------------------------------------------
+
+
+_ROUNDED = 2.0**-23  # relative: what rounding to float32 does
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A retrained model, seen from the terms of promises.
+
+    Attributes
+    ----------
+    model
+        The model, its columns described as those of the terms; it takes tables in original units.
+    target
+        Number of the promised class in it; None where it has no such class.
+    on_rows
+        The same model on the encoded rows of the terms; None where there is no way from these to its
+        own.
+    inside
+        Member of the promised guarantee in which it lies; None if it lies in none.
+    why
+        Why something of this is not so, in words.
+    """
+
+    model: Model
+    target: int | None
+    on_rows: Model | None
+    inside: Member | None = None
+    why: str = ""
+
+    @property
+    def coarser(self) -> bool:
+        """True if it is deployed in a coarser arithmetic than the one for which it lies inside."""
+        if self.inside is None:
+            return False
+        used, proved = self.model.network.precision, self.inside.network.precision
+        return (used, proved) == ("float32", "float64")
+
+    @property
+    def label(self) -> Label:
+        """What the model itself calls the promised class."""
+        assert self.target is not None  # noqa: S101  (whoever asks has looked)
+        return self.model.classes[self.target]
+
+    @classmethod
+    def of(cls, source: object, model: Model, terms: Terms) -> Comparison:
+        """Compare what was read of a source with the terms."""
+        base, why = terms.model, ""
+        try:
+            model = described(base, source, model, base.schema)
+        except SchemaError:
+            pass  # it describes its columns otherwise, and may take these rows all the same
+        except ProplaceError as error:
+            why = str(error)
+        try:
+            model = with_classes_of(base, model)
+            target = model.target(terms.label)
+        except TargetError as error:
+            labelled = f"the new model has the classes {listing(model.classes)}, none of which is "
+            own = f"{labelled}{terms.label!r}, which was promised"
+            return cls(model, None, None, None, own if model.labelled else str(error))
+        on_rows = None
+        if not why:
+            try:
+                # What counts is the promised class, which both know by its label.
+                on_rows = taking_rows_of(base, dataclasses.replace(model, classes=base.classes))
+            except (InputError, SchemaError) as error:
+                why = str(error)
+        if on_rows is None or model.classes != base.classes:
+            return cls(model, target, on_rows, None, why)
+        named = dataclasses.replace(model, classes=base.classes)
+        for member in terms.guarantee.members:
+            try:
+                inside = _lies_in(member, base, named)
+            except (InputError, NetworkError) as error:
+                why = str(error)
+                continue
+            if inside:
+                return cls(model, target, on_rows, member)
+            why = why or _outside(member, base, named)
+        return cls(model, target, on_rows, None, why)
+
+
+def _outside(member: Member, base: Model, other: Model) -> str:
+    """By how much a network that is of the right shape lies outside of a set, in words."""
+    there = dataclasses.replace(base, network=member.network)
+    other = other if other.has_column_names else other.with_column_names(base._columns)
+    try:
+        far = outside(member.shifts, in_coordinates_of(there, other))
+    except (DeltaError, ValueError):
+        return ""
+    if not far:
+        return "the new network lies outside of the promised set by less than the last digit"
+    said = (
+        f"{len(far)} parameters of the new network lie outside of the promised set, by at most "
+        f"{far[0].beyond:.3g} ({far[0].name})"
+    )
+    rounded = far[0].beyond <= _ROUNDED * max(1.0, abs(far[0].value))
+    return f"{said}: as rounding to float32 does" if rounded else said
+
+
+def _lies_in(member: Member, base: Model, other: Model) -> bool:
+    """Whether a model, as a network behind the input transform of a set, lies in the set for certain.
+
+    Where nothing was fitted again this is exact. Else the parameters were computed, and all that they
+    may be in real numbers must lie inside.
+    """
+    there = dataclasses.replace(base, network=member.network)
+    other = other if other.has_column_names else other.with_column_names(base._columns)
+    net = in_coordinates_of(there, other)
+    if net is other.network:
+        return member.shifts.contains(net)
+    first, *rest = net.layers
+    if member.network.input_transform.matrix is not None or first.b is None:
+        return False  # what was solved for holds to rounding only, and no parameter can bear it
+    W, b = rounding_in_coordinates_of(there, other)
+    behind = [(layer.W, layer.b) for layer in rest]
+    ends = [(first.W + sign * W, first.b + sign * b) for sign in (-1.0, 1.0)]
+    return all(member.shifts.contains(net.with_layers([end, *behind])) for end in ends)
+
+
+# -- missing cells ---------------------------------------------------------------------------------
+
+
+class Refilled(NamedTuple):
+    """Promises with missing cells that another model fills in another way.
+
+    Attributes
+    ----------
+    rows
+        Which promises.
+    unreadable
+        Which promises the model cannot read at all, since it fills nothing in.
+    points, low, high
+        Of ``rows``, as the model of the promises encodes them, with what the other one fills in.
+    table
+        The answers of ``rows`` in original units, with the cells missing.
+    """
+
+    rows: npt.NDArray[np.intp]
+    unreadable: npt.NDArray[np.intp]
+    points: Array
+    low: Array
+    high: Array
+    table: pd.DataFrame
+
+
+def refilled(group: OpenPromises, model: Model) -> Refilled | None:
+    """Promises with cells that a model fills in another way; None where there are none."""
+    base, own = group.terms.model.schema, model.schema.by_name
+    other = {
+        name
+        for name, feature in base.by_name.items()
+        if feature.missing is not None and name in own and own[name].missing != feature.missing
+    }
+    facts = [json.loads(text) for text in group.facts] if other else []
+    gaps = [other.intersection(_still_missing(one)) for one in facts]
+    silent = {name for name in other if own[name].missing is None}
+    unreadable = [n for n, names in enumerate(gaps) if names & silent]
+    rows = [n for n, names in enumerate(gaps) if names and not names & silent]
+    if not rows and not unreadable:
+        return None
+    filled, missing = [], []
+    for n in rows:
+        answer = facts[n]["answer"]
+        filled.append(answer | {name: own[name].missing for name in gaps[n]})
+        missing.append(answer | dict.fromkeys(gaps[n], np.nan))
+    points, low, high = (part[rows].copy() for part in (group.points, group.low, group.high))
+    if rows:
+        codes, problems = base.encode_people(pd.DataFrame(filled).infer_objects())
+        unreadable += [rows[n] for n in problems]
+        good = [n for n in range(len(rows)) if n not in problems]
+        for n in good:
+            for name in gaps[rows[n]]:
+                span = base.span(name)
+                for part in (points, low, high):
+                    part[n, span] = codes[n, span]
+        rows = [rows[n] for n in good]
+        points, low, high = points[good], low[good], high[good]
+        missing = [missing[n] for n in good]
+    where = np.array(rows, dtype=np.intp)
+    table = pd.DataFrame(missing).infer_objects()
+    return Refilled(where, np.array(unreadable, dtype=np.intp), points, low, high, table)
+
+
+def _still_missing(facts: dict[str, Any]) -> list[str]:
+    """Features whose cell the person left missing and the answer does not fill."""
+    before, after = facts["original"], facts["answer"]
+    return [name for name in facts["imputed"] if before[name] == after[name]]

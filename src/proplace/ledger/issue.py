@@ -7,10 +7,10 @@ missing there is no promise.
 
 from __future__ import annotations
 
-import math
+import hashlib
 import re
-import unicodedata
 import zlib
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,21 +20,38 @@ import pandas as pd
 
 from proplace.certification import Certificate, CertificateBundle, canonical, thresholds
 from proplace.certification import digest as network_digest
-from proplace.core.errors import LedgerError
+from proplace.core.errors import InputError, LedgerError, NetworkError
 from proplace.core.text import did_you_mean, listing
 from proplace.explain.prove import range_box
+from proplace.explain.results import Explanations
+from proplace.ledger import tables
+from proplace.ledger.chain import commitment, new_salt, personal_parts
+from proplace.ledger.promise import (
+    current_model,
+    is_open,
+    person_id,
+)
+from proplace.ledger.tables import PARAMETERS, sa
+from proplace.ledger.terms import Archive
+from proplace.loaders.coordinates import in_coordinates_of
 from proplace.schema import Continuous
 from proplace.schema.values import as_json
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Iterator
+
     from proplace.certification import Proof
     from proplace.core.guarantee import Guarantee, Member
     from proplace.core.network import Array
-    from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.explain.results import Explanation, Setting
     from proplace.explain.words import Wording
+    from proplace.ledger.database import Writer
     from proplace.loaders.model import Model
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
+
 
 Ids = str | Mapping[Any, object] | Sequence[object] | None
 """Who the people are: the id column, ids by the label of the row, or one for each answer."""
@@ -80,13 +97,6 @@ class Draft(NamedTuple):
     def promised(self) -> tuple[str, bytes, bytes | None, bytes | None]:
         """What is promised: the terms, the point and the box around it."""
         return self.terms, self.point, self.low, self.high
-
-
-def personal_parts(row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
-    """The fields of a row of personal data that its commitment binds."""
-    texts = [str(row[name]).encode() for name in ("person", "facts")]
-    blobs = [row[name] for name in ("point", "low", "high", "certificate")]
-    return (*texts, *(None if blob is None else bytes(blob) for blob in blobs))
 
 
 class Skipped(NamedTuple):
@@ -174,33 +184,6 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
             f"{len(given)} ids were given for {len(result)} answers; give one for each", name="ids"
         )
     return given[n]
-
-
-def person_id(value: object) -> str | None:
-    """An id as it is kept, as text; None if it is none.
-
-    A whole number is written without a point: tables make 7.0 of 7 where another id is missing. Letters
-    are composed (NFC), so that an accent written in two ways is one person.
-    """
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        value = int(value) if value.is_integer() else value
-    if isinstance(value, (list, set, dict, np.ndarray, pd.Series, pd.Index)):
-        raise LedgerError(
-            f"an id is one value, not a {type(value).__name__}; give them one by one",
-            name="ids",
-            value=value,
-        )
-    text = "" if value is None or value is pd.NA or value is pd.NaT else str(value)
-    if not text.isprintable():
-        raise LedgerError(
-            f"the id {text!r} holds what cannot be printed; give ids of plain text",
-            name="ids",
-            value=text,
-        )
-    return unicodedata.normalize("NFC", text) if text.strip() else None
 
 
 def nothing_to_promise(e: Explanation) -> str:
@@ -438,3 +421,214 @@ def growth_note(names: Sequence[str]) -> str:
         f"; {', '.join(names)} may grow until the last day, and no tolerance covers that: explain with "
         f"a tolerance, such as a year more of {names[0]}"
     )
+
+
+# -- into the ledger -------------------------------------------------------------------------------
+
+
+Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
+"""What is promised: terms, point, box and the last day. The same to the same person is one promise."""
+
+
+def known_promises(
+    connection: sa.Connection, drafts: Sequence[Draft], time: str
+) -> dict[str, dict[Said, int]]:
+    """Open promises of the people, by what is promised."""
+    found: dict[str, dict[Said, int]] = {}
+    p, own = tables.promises.c, tables.personal.c
+    people = sorted({one.person for one in drafts})
+    for start in range(0, len(people), PARAMETERS):
+        query = (
+            sa.select(own.person, p.id, p.terms, own.point, own.low, own.high, p.expires)
+            .join_from(tables.personal, tables.promises, own.entry == p.id)
+            .where(own.person.in_(people[start : start + PARAMETERS]), is_open(time[:10]))
+        )
+        for person, number, *key in connection.execute(query):
+            found.setdefault(person, {})[tuple(key)] = number
+    return found
+
+
+def issue_drafts(
+    writer: Writer,
+    drafts: Sequence[Draft],
+    expires: str | None,
+    known: dict[str, dict[Said, int]],
+    existing: Existing,
+    *,
+    label: Label,
+    replacing: Collection[int] | None,
+) -> tuple[list[int], list[int]]:
+    """Write what is not known yet; return the numbers of all promises, and of the new ones.
+
+    Only promises of the same class stand in the way of another, or give way to it.
+    """
+    archive = Archive(writer.connection)
+    found, new = list[int](), dict[str, list[int]]()
+    rows, given = dict[str, set[object]](), dict[str, set[int]]()
+    for one in drafts:
+        key = (*one.promised, expires)
+        theirs = known.setdefault(one.person, {})
+        if key not in theirs:
+            theirs[key] = append_promise(writer, one, expires)
+            new.setdefault(one.person, []).append(theirs[key])
+        found.append(theirs[key])
+        rows.setdefault(one.person, set()).add(one.row)
+        given.setdefault(one.person, set()).add(theirs[key])
+    labels = {drafts[0].terms: label}
+    for terms, *_ in {key for person in new for key in known[person]}:
+        if terms not in labels:
+            labels[terms] = archive.terms(terms).label
+    others = {
+        person: sorted(
+            number
+            for (terms, *_), number in known[person].items()
+            if number not in given[person] and labels[terms] == label
+        )
+        for person in new
+    }
+    several = [person for person in new if others[person] or len(rows[person]) > 1]
+    if several and existing == "refuse":
+        raise LedgerError(
+            f"{len(several)} of the people have an open promise already, or stand in several rows "
+            f"({listing(several)}); existing='add' (--existing add) lets all of them hold, "
+            "existing='renew' (--existing renew) puts the new ones in the place of those before",
+            name="existing",
+            value=existing,
+        )
+    for person, numbers in others.items() if existing == "renew" else ():
+        for number in numbers:
+            if replacing is None or number in replacing:
+                writer.append("renewed", {"into": new[person]}, number)
+    return found, [number for numbers in new.values() for number in numbers]
+
+
+def append_promise(writer: Writer, one: Draft, expires: str | None) -> int:
+    """Write one promise."""
+    number, salt = writer.next, new_salt()
+    facts = {
+        "terms": one.terms,
+        "issued": writer.time,
+        "expires": expires,
+        "commitment": commitment(salt, one.parts),
+    }
+    writer.append("issued", facts, number)
+    writer.add("promises", {"id": number, **facts})
+    row = {name: value for name, value in one._asdict().items() if name not in ("terms", "row")}
+    writer.add("personal", {"entry": number, "salt": salt, **row})
+    return number
+
+
+# -- folders of results ----------------------------------------------------------------------------
+
+
+_PART = 500  # answers in one transaction
+
+
+class IssuedFolder(NamedTuple):
+    """What became of the answers of a folder.
+
+    Attributes
+    ----------
+    new
+        How many promises were issued now.
+    known
+        How many were in the ledger already.
+    skipped
+        How many rows hold nothing to promise.
+    growing
+        As for :class:`~proplace.ledger.issuing.Issued`.
+    """
+
+    new: int = 0
+    known: int = 0
+    skipped: int = 0
+    growing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One line."""
+        parts = [f"{self.new:,} promise{'s' * (self.new != 1)} issued"]
+        if self.known:
+            parts.append(f"{self.known:,} known already")
+        if self.skipped:
+            parts.append(f"{self.skipped:,} rows with nothing to promise")
+        return ", ".join(parts) + growth_note(self.growing)
+
+
+def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]:
+    """The answers of a folder, some whole people at once, after a look at the ids of all of them."""
+    from proplace.batch.reading import open_results
+
+    opened = open_results(folder)
+    if not opened.certificates:
+        raise LedgerError(
+            f"{folder}: its certificates were not kept, and nothing is promised without a proof; "
+            "explain the same input into another folder with --certificates (certificates=True)",
+            name="certificates",
+        )
+    if ids is not None and not isinstance(ids, (str, Mapping)):
+        raise LedgerError(
+            "ids of a folder are the name of an id column, or {number of a row: id}, not a list",
+            name="ids",
+        )
+    _check_ids(opened, ids)
+    yield from opened.parts(_PART)
+
+
+def _check_ids(opened: Any, ids: Ids) -> None:
+    """Refuse a folder in which somebody has no id, or two rows have the same."""
+    digests = array("Q", (_digest(person) for _, person in _people(opened, ids)))
+    values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
+    suspects = set(values[counts > 1].tolist())
+    seen: dict[str, Any] = {}
+    for index, person in _people(opened, ids) if suspects else ():
+        if _digest(person) not in suspects:
+            continue
+        if person in seen:
+            raise LedgerError(
+                f"rows {seen[person]} and {index} have the same id {person!r}; give an id that tells "
+                "all rows apart (such as the number of an application), as another column or as "
+                "{number of a row: id}",
+                name="ids",
+                value=person,
+            )
+        seen[person] = index
+
+
+def _people(opened: Any, ids: Ids) -> Iterator[tuple[Any, str]]:
+    """Rows to which something is promised, and who they are."""
+    last = None
+    for line in opened.lines():
+        e = line.explanation
+        if e.index != last and not nothing_to_promise(e):
+            last = e.index
+            yield e.index, people_of(Explanations([e]), ids)[0]
+
+
+def _digest(person: str) -> int:
+    return int.from_bytes(hashlib.blake2b(person.encode(), digest_size=8).digest(), "big")
+
+
+def check_current(connection: sa.Connection, model: Model, digest: str) -> None:
+    """Raise unless a model, with its digest as a document, is the current one or none was ever set.
+
+    The transaction that writes a promise calls this, so that no other model can be set in between.
+    """
+    found = current_model(connection)
+    if found is None or found[1] == digest:
+        return
+    entry, current = found[0], Archive(connection).model(found[1])
+    if not _same_network(model, current):
+        raise LedgerError(
+            f"the answers were computed for another model than the current one ({current.origin.name}, "
+            f"set by entry {entry}); explain the people again with the current model",
+            name="result",
+        )
+
+
+def _same_network(one: Model, other: Model) -> bool:
+    """True if two models have the same classes and, on the rows of the first, the same network."""
+    try:
+        again = in_coordinates_of(one, other)
+    except (InputError, NetworkError):
+        return False
+    return network_digest(again) == network_digest(one.network)
