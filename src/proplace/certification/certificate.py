@@ -474,7 +474,7 @@ class CertificateBundle(Document):
     """The certificates, in the order of their shift sets."""
 
     statement: Mapping[str, Any] | None = None
-    """What is proved, in original units, with the encoding; None if the bundle does not state it."""
+    """The proved statement in original units with its encoding, or None if the bundle has none."""
 
     _called = "a bundle of certificates"
 
