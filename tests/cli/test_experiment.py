@@ -15,18 +15,24 @@ from proplace.experiment import run as experiment
 from real_data import folder
 
 pytest.importorskip("matplotlib")
-SMALL = ["--data", "COMPAS", "--seed", "0", "--inputs", "3", "--retrained", "1"]
+SMALL = ["--data", "COMPAS", "--seed", "0", "--people", "3"]
 METHODS = ["--method", "WCE", "--method", "PROPLACE", "--method", "RNCE"]
 
 
 def environment():
-    return {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    return {
+        **os.environ,
+        "MPLBACKEND": "Agg",
+        "OMP_NUM_THREADS": "1",
+        "PROPLACE_DATA": str(folder()),
+    }
 
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_table(tmp_path):
-    options = [*SMALL, *METHODS, "--folder", folder()]
-    whole = good("experiment", *options, "--out", tmp_path / "whole")
+    options = [*SMALL, *METHODS]
+    data = str(folder())
+    whole = good("experiment", *options, "--out", tmp_path / "whole", PROPLACE_DATA=data)
     assert "3/3" in whole.stdout + whole.stderr
     assert "| PROPLACE |" in whole.stdout
     out = tmp_path / "parts"
@@ -66,8 +72,8 @@ def test_default_is_every_data_set_and_method(tmp_path, monkeypatch):
 
 
 def test_algorithm_1_runs_by_its_name(tmp_path):
-    words = ["--method", "PROPLACE-Algorithm-1", "--folder", folder(), "--out", tmp_path]
-    done = good("experiment", *SMALL, *words)
+    words = ["--method", "PROPLACE-Algorithm-1", "--out", tmp_path]
+    done = good("experiment", *SMALL, *words, PROPLACE_DATA=str(folder()))
     assert "| PROPLACE-Algorithm-1 | 100.0" in done.stdout
 
 
@@ -76,11 +82,11 @@ def test_algorithm_1_runs_by_its_name(tmp_path):
     [
         (["--data", "iris"], "iris"),
         ([*SMALL, "--method", "DICE"], "DICE"),
-        ([*SMALL, "--folder", "nowhere"], "nowhere"),
+        (["--data", "gmc", "--seed", "0"], "nowhere"),
     ],
 )
 def test_wrong_calls_are_rejected(words, word, tmp_path):
-    done = run("experiment", *words, "--out", tmp_path)
+    done = run("experiment", *words, "--out", tmp_path, PROPLACE_DATA="nowhere")
     assert done.returncode == 1
     assert isinstance(done.error, ProplaceError)
     assert word in done.stderr

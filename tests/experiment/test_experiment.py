@@ -164,14 +164,14 @@ class FirstRobustRow(RobustBaseline):
         return [Candidate(self.rows_[robust[0]]) for _ in X]
 
 
-def test_a_method_that_was_added_later_is_in_the_tables(cache, tmp_path, monkeypatch):
+def test_a_method_that_was_added_later_is_in_the_tables(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(METHODS, "FIRST", FirstRobustRow)
     assert names()[-1] == "FIRST"
     assert published("FIRST", "compas") == {}
-    words = ["experiment", "--data", "compas", "--seed", "0", "--inputs", "4", "--retrained", "1"]
-    places = ["--out", str(tmp_path), "--cache", str(cache)]
-    done = CliRunner().invoke(app, [*words, "--method", "FIRST", "--method", "RNCE", *places])
+    words = ["experiment", "--data", "compas", "--seed", "0", "--people", "4"]
+    methods = ["--method", "FIRST", "--method", "RNCE"]
+    done = CliRunner().invoke(app, [*words, *methods, "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     results = pd.read_csv(tmp_path / "results.csv")
     assert results["method"].tolist() == ["FIRST", "RNCE"]

@@ -7,63 +7,106 @@ from typing import Annotated
 
 import typer
 
-from proplace.cli import common
 from proplace.cli.console import say, tell
+
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Data set: adult, compas, gmc, heloc or heloc-repaired; repeatable. Default: all.",
+        rich_help_panel="What to run",
+    ),
+]
+Method = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Method, by its name in the table of results; repeatable. Default: all.",
+        rich_help_panel="What to run",
+    ),
+]
+Seed = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Training seed; repeatable. Default: 0, 1, 2.",
+        rich_help_panel="What to run",
+    ),
+]
+People = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="People to explain per seed.", rich_help_panel="What to run"
+    ),
+]
+Actionable = Annotated[
+    bool,
+    typer.Option(
+        "--actionable",
+        help="Respect immutable features, which the paper does not.",
+        rich_help_panel="What to run",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Cells to run at the same time; -1: one per processor. Default: 1.",
+        rich_help_panel="Running",
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder for tables, pictures and the cache.",
+        rich_help_panel="Output",
+    ),
+]
 
 
 def experiment(
-    data: Annotated[
-        list[str] | None,
-        typer.Option(help="adult, compas, gmc, heloc or heloc-repaired; repeat. Default: all."),
-    ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Method as in the table; repeat. Default: all.")
-    ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(min=0, help="Training seed; repeat. Default: 0, 1, 2.")
-    ] = None,
-    inputs: Annotated[int, typer.Option(min=1, help="People to explain per seed.")] = 50,
-    retrained: Annotated[
-        int, typer.Option(min=1, help="Networks retrained in each of the two ways.")
-    ] = 10,
-    actionable: Annotated[
-        bool, typer.Option(help="Respect what people could change (the paper does not).")
-    ] = False,
-    jobs: Annotated[int, typer.Option(help="Cells that run at the same time.")] = 1,
-    folder: Annotated[
-        Path | None, typer.Option(help="Data sets; default: PROPLACE_DATA, else a download.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for tables and pictures.")] = Path("experiment"),
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder for networks and cells; default: OUT/cache.")
-    ] = None,
+    data: Data = None,
+    method: Method = None,
+    seed: Seed = None,
+    people: People = 50,
+    actionable: Actionable = False,
+    jobs: Jobs = None,
+    out: Out = Path("experiment"),
 ) -> None:
-    """Reproduce the comparison of the paper; an interrupted run goes on where it was."""
+    """Reproduce the comparison of the paper.
+
+    Repeat the command to resume an interrupted run. The data come from the folder that the
+    environment variable PROPLACE_DATA names, or are downloaded.
+
+    [bold]Example[/bold]
+
+    proplace experiment --data compas --method PROPLACE --seed 0 --people 20
+    """
     from proplace.core.errors import OptionError  # noqa: PLC0415
+    from proplace.core.options import processes  # noqa: PLC0415
     from proplace.experiment import output, protocol, run  # noqa: PLC0415  (quick help)
 
-    processes = common.processes(jobs) or 1
+    number = processes("--jobs", jobs) or 1
     output.check()
     names = [name.lower() for name in data or protocol.DATA]
     for name in names:
         if name not in protocol.DATA:
             known = ", ".join(protocol.DATA)
             raise OptionError(
-                f"data set must be one of {known}, not {name!r}", name="--data", value=name
+                f"--data must be one of {known}, not {name!r}", name="--data", value=name
             )
-    methods = method or list(run.names())
-    seeds = [0, 1, 2] if seed is None else seed
     tasks = [
-        protocol.Task(name, number, inputs, retrained, actionable)
+        protocol.Task(name, one, people, actionable=actionable)
         for name in dict.fromkeys(names)
-        for number in dict.fromkeys(seeds)
+        for one in dict.fromkeys([0, 1, 2] if seed is None else seed)
     ]
     results, curves = run.run(
         tasks,
-        list(dict.fromkeys(methods)),
-        out / "cache" if cache is None else cache,
-        data_folder=None if folder is None else str(folder),
-        n_jobs=processes,
+        list(dict.fromkeys(method or run.names())),
+        out / "cache",
+        n_jobs=number,
         report=tell,
     )
     for path in run.write(results, curves, out):
