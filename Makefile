@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test test-slow test-all mutants fuzz kills golden sentences wheel-test oldest docs lint format bench clean
+.PHONY: demo picture test test-slow test-all mutants fuzz kills golden sentences wheel-test oldest notebooks docs lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -79,6 +79,10 @@ wheel-test:
 # The lower bounds of pyproject.toml: the oldest versions in a throw-away environment, a run through each.
 oldest:
 	$(PYTHON) tests/oldest.py $(FOLDER)
+
+# The notebooks of examples/ with their outputs; comparison.ipynb needs the data sets.
+notebooks: $(VENV)/test.stamp
+	$(BIN)/python -W ignore tests/notebooks.py examples/*.ipynb
 
 # The site: the pages of docs/, the API and the mathematics from the docstrings, into build/docs.
 docs: $(VENV)/test.stamp

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
@@ -38,8 +41,42 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 
 
+HERE = Path(__file__).parent
+
+
+def write_notebooks(app: Sphinx) -> None:
+    """Write each notebook of ``examples/`` with its saved outputs as a page in ``docs/examples``."""
+    pages = HERE / "examples"
+    pages.mkdir(exist_ok=True)
+    for path in (HERE.parent / "examples").glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        parts = [part for n, cell in enumerate(cells) for part in cell_parts(cell, pages, path, n)]
+        (pages / f"{path.stem}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def cell_parts(cell: Any, pages: Path, path: Path, number: int) -> list[str]:
+    """Return a cell as Markdown: its source, and the richest form of each output."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return [source]
+    parts = [f"```python\n{source}\n```"]
+    for output in cell["outputs"]:
+        data = output.get("data", {"text/plain": output.get("text", [])})
+        if "image/png" in data:
+            picture = pages / f"{path.stem}-{number}.png"
+            picture.write_bytes(base64.b64decode(data["image/png"]))
+            parts.append(f"![Output]({picture.name})")
+        elif "text/html" in data:
+            table = "".join(line for line in data["text/html"] if line.strip())
+            parts.append(f'```{{raw}} html\n<div class="output">{table}</div>\n```')
+        else:
+            parts.append("```text\n" + "".join(data["text/plain"]).rstrip() + "\n```")
+    return parts
+
+
 def setup(app: Sphinx) -> None:
-    """Let formulas be MathML, which browsers draw themselves: the site needs no network."""
+    """Draw formulas as MathML, so that the site needs no network, and add the notebooks."""
+    app.connect("builder-inited", write_notebooks)
 
     def formula(display: str) -> Any:
         def visit(translator: Any, node: Any) -> None:

@@ -5,6 +5,8 @@ run: why -->``; their options, packages and targets must exist all the same.
 """
 
 import io
+import json
+import pydoc
 import re
 import shlex
 import shutil
@@ -18,7 +20,9 @@ from pathlib import Path
 import pytest
 import typer.main
 
+import notebooks
 import proplace
+import real_data
 from commands import run
 from docs_files import PREPARED
 from proplace.cli import app
@@ -26,6 +30,7 @@ from support.tiers import only
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
 PAGES = sorted([README, *ROOT.glob("docs/*.md")])
 BLOCK = re.compile(
     r"(?:^<!-- (test|prints|not run: [^>]*) -->\n)?^```(\w*)\n(.*?)^```", re.S | re.M
@@ -207,6 +212,67 @@ def test_links_of_the_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_paths_in_pages_exist():
+    """A path is relative to the repository, the package or the tests; a bare name is any file."""
+    roots = (ROOT, ROOT / "src" / "proplace", ROOT / "tests")
+    files = {
+        path.name
+        for folder in ("src", "tests", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    seen = 0
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]:
+        text = page.read_text(encoding="utf-8")
+        paths = re.findall(r"(?<![\w./-])((?:[\w.-]+/)*[\w-]+\.py)\b", text)
+        folders = re.findall(r"`((?:src|tests|benchmarks|examples|docs)/[\w/]*)`", text)
+        for path in [*paths, *folders]:
+            known = (
+                path in files if "/" not in path else any((root / path).exists() for root in roots)
+            )
+            assert known, f"{page.name}: {path}"
+        for path, name in re.findall(r"`([\w/]+\.py)`: `(\w+)`", text):
+            module = next(root / path for root in roots if (root / path).exists())
+            assert re.search(rf"\b{name}\b", module.read_text("utf-8")), (
+                f"{page.name}: {path} {name}"
+            )
+        seen += len(paths)
+    assert seen > 100
+
+
+def test_names_in_pages_exist():
+    """``pp.Shifts.learn`` and ``proplace.experiment.metrics`` name something that Python finds."""
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]:
+        text = page.read_text(encoding="utf-8")
+        names = set(
+            re.findall(r"(?<![\w./-])(?:pp|proplace)\.((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)", text)
+        )
+        for name in names - {"yaml", "db"}:
+            assert pydoc.locate(f"proplace.{name}") is not None, f"{page.name}: proplace.{name}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_is_small_and_has_outputs(path):
+    assert path.stat().st_size < 300_000
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert sum(bool(cell["outputs"]) for cell in code) > len(code) / 2
+    assert all(cell["execution_count"] for cell in code)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_runs_without_an_error(path, tmp_path, monkeypatch):
+    if path.name == "comparison.ipynb":
+        real_data.folder()
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    found = notebooks.run(notebook)
+    stored = [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    for now, before in zip(found, stored, strict=True):
+        assert [output["output_type"] for output in now] == [o["output_type"] for o in before]
 
 
 def test_readme_example_gives_certified_answers(tmp_path, monkeypatch):
