@@ -123,20 +123,33 @@ def test_schema_is_guessed_and_fits_the_model(loans, tmp_path):
     table.to_csv(tmp_path / "train.csv", index=False)
     out = tmp_path / "schema.yaml"
     words = ["schema", tmp_path / "train.csv", "--drop", "approved", "--immutable", "member"]
-    good(*words, "--drop", "happy", "--model", loans.folder / "model.onnx", "--out", out)
-    assert pp.Schema.read(out) == pp.Schema.infer(loans.train, immutable=["member"])
     shown = good(*words, "--increasing", "age")
     (tmp_path / "shown.yaml").write_text(shown.stdout)
     expected = pp.Schema.infer(
         table.drop(columns="approved"), immutable=["member"], increasing=["age"]
     )
     assert pp.Schema.read(tmp_path / "shown.yaml") == expected
+    words += ["--immutable", "age"]
+    good(*words, "--drop", "happy", "--model", loans.folder / "model.onnx", "--out", out)
+    assert pp.Schema.read(out) == pp.Schema.infer(loans.train, immutable=["age", "member"])
     before = out.read_bytes()
     failed(run(*words, "--out", out), OutputError, name=out.name)
     assert out.read_bytes() == before
     wide = run(*words, "--model", loans.folder / "model.onnx", "--out", tmp_path / "other.yaml")
     failed(wide, SchemaError)
     assert not (tmp_path / "other.yaml").exists()
+
+
+def test_schema_command_points_out_columns_that_need_a_decision(tmp_path):
+    table = pd.DataFrame({"age": [20, 30, 55], "score": [3, 40, -9], "sex": ["f", "m", "f"]})
+    table.to_csv(tmp_path / "train.csv", index=False)
+    notes = good("schema", tmp_path / "train.csv").stderr.splitlines()
+    assert [note.split()[:2] for note in notes] == [
+        ["note:", name] for name in ("'sex'", "'age'", "'score'")
+    ]
+    named = ["--immutable", "sex", "--increasing", "age"]
+    (note,) = good("schema", tmp_path / "train.csv", *named).stderr.splitlines()
+    assert note.startswith("note: 'score' has the value -9 in 1 row, ")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_error_is_the_standard_exception_that_it_resembles():
         errors.NotFittedError: AttributeError,
         errors.OutputError: OSError,
         errors.SolverError: RuntimeError,
+        errors.DraftWarning: UserWarning,
         errors.RowsSkippedWarning: UserWarning,
     }
     for kind, expected in standard.items():

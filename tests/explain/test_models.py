@@ -198,7 +198,7 @@ def test_scaling_twice_is_asked_for_by_name():
 
 def test_a_bare_classifier_takes_any_encoding():
     frame, y = people()
-    schema = pp.Schema.infer(frame[["age", "income", "job", "sex"]])
+    schema = pp.Schema.infer(frame[["age", "income", "job", "sex"]], immutable=["age", "sex"])
     X = schema.encode(frame)
     mlp = MLPClassifier((5,), solver="lbfgs", max_iter=50, random_state=0).fit(X, y)
     explainer = pp.Proplace(mlp, 0.003, schema=schema, k=5).fit(frame)

@@ -356,6 +356,7 @@ REAL = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::proplace.core.errors.DraftWarning")
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize(
     "name",

@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 import proplace as pp
 from proplace.batch import explain_file
-from proplace.core.errors import SchemaError
+from proplace.core.errors import DraftWarning, SchemaError
 from proplace.explain.record import answer_facts
 from proplace.schema.infer import readable_grid
 from real_data import folder
@@ -79,7 +79,9 @@ def case(request):
     out = numbers[-1]
     people.loc[second, out] = high[out] + 0.1 * (high[out] - low[out])  # a little outside
     people = people[pipe.predict(people) != target].reset_index(drop=True)
-    explainer = pp.Proplace(pipe, 0.002, k=4).fit(train)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DraftWarning)  # about a code in a column of adult
+        explainer = pp.Proplace(pipe, 0.002, k=4).fit(train)
     return name, explainer, people, target, explainer.explain(people, target)
 
 

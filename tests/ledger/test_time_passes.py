@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.ledger.issue import grows_with_time
+from proplace.schema.infer import grows_with_time
 
 LAST = "2999-12-31"
 NAMES = ["age", "income", "months_since_default"]

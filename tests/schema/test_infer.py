@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
+import re
+import warnings
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from proplace.core.errors import SchemaError
+from proplace.core.errors import DraftWarning, OptionError, SchemaError
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+from proplace.schema.infer import is_protected
 from support.errors import raises
 
 
@@ -23,7 +27,7 @@ def test_each_kind_of_column():
             "truth": [True, False, True],
             "whole": [1.0, 5.0, np.nan],
             "tenth": [0.1, 2.5, 3.0],
-            "cent": [0.25, 2.5, 3.0],
+            "cent": [0.01, 2.5, 3.0],
             "real": [0.123, 2.5, 3.0],
             "two": ["b", "a", "a"],
             "three": ["b", "c", "a"],
@@ -41,7 +45,7 @@ def test_each_kind_of_column():
         Binary("truth", (False, True)),
         Continuous("whole", 1, 5, step=1),
         Continuous("tenth", 0.1, 3, step=0.1),
-        Continuous("cent", 0.25, 3, step=0.01),
+        Continuous("cent", 0.01, 3, step=0.01),
         Continuous("real", 0.12, 3, step=0.02, scaling=(0.123, 2.877)),
         Binary("two", ["a", "b"]),
         Categorical("three", ["a", "b", "c"]),
@@ -78,11 +82,11 @@ def test_columns_without_a_sensible_guess(column, word):
     assert word in str(caught.value)
 
 
-def test_all_problems_are_told_at_once():
+def test_one_error_names_every_column_without_a_draft():
     frame = pd.DataFrame({"a": [1, 1], "b": [None, None], "c": ["x", "y"]})
-    with raises(SchemaError, match="3 problems") as caught:
-        Schema.infer(frame, immutable=["imm"])
-    assert all(name in str(caught.value) for name in ("'imm'", "'a'", "'b'"))
+    with raises(SchemaError, match="2 problems") as caught:
+        Schema.infer(frame)
+    assert all(name in str(caught.value) for name in ("'a'", "'b'"))
 
 
 def test_bad_calls():
@@ -92,11 +96,11 @@ def test_bad_calls():
         Schema.infer(pd.DataFrame())
     with raises(SchemaError, match="text"):
         Schema.infer(pd.DataFrame([[1, 2], [3, 4]]))
-    with raises(SchemaError, match="did you mean 'job'"):
+    with raises(OptionError, match="did you mean 'job'"):
         Schema.infer(pd.DataFrame({"job": [1, 2]}), immutable=["jobs"])
-    with raises(SchemaError, match="both"):
+    with raises(OptionError, match="increasing already"):
         Schema.infer(pd.DataFrame({"job": [1, 2]}), increasing=["job"], decreasing=["job"])
-    with raises(SchemaError, match="no order"):
+    with raises(OptionError, match="no order"):
         Schema.infer(pd.DataFrame({"job": list("abc")}), increasing=["job"])
 
 
@@ -104,7 +108,7 @@ def test_standard_scaling_is_that_of_scikit_learn():
     from sklearn.preprocessing import StandardScaler
 
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": rng.integers(18, 90, 50), "debt": rng.normal(5.0, 3.0, 50)})
+    frame = pd.DataFrame({"income": rng.integers(18, 90, 50), "debt": rng.normal(5.0, 3.0, 50)})
     schema = Schema.infer(frame, scaling="standard")
     expected = StandardScaler().fit_transform(frame.to_numpy(dtype=float))
     np.testing.assert_allclose(schema.encode(frame), expected, atol=1e-12)
@@ -147,3 +151,118 @@ def test_steps_are_readable(values, step):
 def test_steps_that_could_not_be_told_apart_are_left_out():
     (feature,) = Schema.infer(pd.DataFrame({"a": [1e9, 1e9 + 0.125]})).features
     assert (feature.lower, feature.upper, feature.step) == (1e9, 1e9 + 0.125, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([1500, 2300, 7000], 100),  # loan amounts in hundreds
+        ([12, 24, 36, 60], 12),  # terms in months
+        ([7, 12, 24, 36, 60], 1),
+        ([36, 60], 1),  # two numbers prove too little
+        ([1, 2, 3, 50], 1),
+        ([5, 10, 15, 25, 40], 5),
+        ([0.5, 1.0, 2.5, 3.0, 4.5, 7.0], 0.5),
+        ([0.25, 0.5, 0.75, 3.25], 0.25),
+        ([-2000, 0, 4000, 7000], 1000),
+        ([0, 3, 6, 9, 12, 15, 18], 1),  # 3 is not a round number
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int64", "float64", "object", "Int64"])
+def test_drafted_step_is_the_largest_round_number_that_fits(values, step, dtype):
+    if dtype in ("int64", "Int64") and any(value % 1 for value in values):
+        pytest.skip("whole numbers only")
+    frame = pd.DataFrame({"a": pd.Series(values, dtype=dtype)})
+    (feature,) = Schema.infer(frame).features
+    assert feature.step == step
+    assert (feature.lower, feature.upper) == (min(values), max(values))
+    assert not Schema([feature]).problems(frame)
+
+
+def test_few_other_numbers_do_not_change_a_drafted_step():
+    hundreds = np.arange(100, 10_000, 100)
+    (feature,) = Schema.infer(pd.DataFrame({"a": [*hundreds, 4321.5]})).features
+    assert (feature.lower, feature.upper, feature.step) == (100, 9900, 100)
+    (feature,) = Schema.infer(pd.DataFrame({"a": [*hundreds, *range(51, 100, 3)]})).features
+    assert feature.step == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        ([3, 0, -9, 40, 17, -9], "-9"),
+        ([3.5, 0.25, -999.0, 1.5], "-999"),
+        ([23, 60, 999, 35, 41], "999"),
+        ([1200, 5300, 9999, 4000, 2500], "9999"),
+        ([-9, -8, -7, 0, 30, 200], "-9, -8 and -7"),
+        ([-1, 5, 8, 400], "-1"),
+        ([0.2, 0.4, 0.6, -1.0], "-1"),
+        ([-1, 0, 1, 2], None),  # one step below the others
+        ([-9, -6, -3, 0, 3], None),  # other numbers are below 0
+        ([94, 95, 97, 98, 99], None),
+        ([100, 700, 999, 1400], None),  # among the others
+        ([0, 99], None),
+    ],
+)
+def test_codes_that_stand_apart_are_pointed_out_once(values, codes):
+    frame = pd.DataFrame({"a": values, "b": np.arange(len(values))})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        schema = Schema.infer(frame)
+    texts = [str(warning.message) for warning in caught]
+    assert len(texts) == (codes is not None)
+    if codes is not None:
+        rows = sum(str(value).removesuffix(".0") in codes for value in values)
+        assert f"'a' has the value{'s' if ' ' in codes else ''} {codes} in {rows} row" in texts[0]
+    assert (schema.lower[0], schema.upper[0]) == (0.0, 1.0)  # codes stay in the range
+    assert not schema.problems(frame)
+
+
+def test_advice_about_a_code_keeps_counterfactuals_away_from_it():
+    frame = pd.DataFrame({"score": [-9.0, 3.0, 0.0, 40.0, 17.0], "b": range(5)})
+    with pytest.warns(DraftWarning) as caught:
+        schema = Schema.infer(frame)
+    (advice,) = re.findall(r"ranges=(\{.*\})", str(caught[0].message))
+    narrow = schema.restrict(ranges=ast.literal_eval(advice))
+    assert (narrow.by_name["score"].lower, narrow.by_name["score"].upper) == (0.0, 40.0)
+    assert list(narrow.problems(frame)) == [0]
+    person = narrow.person(narrow.encode_people(frame)[0][0])  # a person keeps the code
+    assert person.allowed(person.x)[0]
+
+
+def test_ages_and_protected_traits_are_pointed_out_until_they_are_named():
+    frame = pd.DataFrame(
+        {
+            "age": [20, 35, 61],
+            "monthsSinceDefault": [1, 7, 4],
+            "MaritalStatus": ["single", "married", "widowed"],
+            "sex": [0, 1, 1],
+            "income": [1, 2, 4],
+        }
+    )
+    with pytest.warns(DraftWarning) as caught:
+        drafted = Schema.infer(frame)
+    assert [str(warning.message) for warning in caught] == [
+        "'MaritalStatus' and 'sex' may be protected traits, and counterfactuals may change them; name "
+        "them in immutable",
+        "'age' and 'monthsSinceDefault' may grow with time, and counterfactuals may lower them; name "
+        "them in increasing or immutable",
+    ]
+    named = {"immutable": ["sex", "MaritalStatus", "age"], "increasing": ["monthsSinceDefault"]}
+    assert Schema.infer(frame, **named) == drafted.restrict(**named)
+
+
+@pytest.mark.parametrize(
+    ("name", "protected"),
+    [
+        *(
+            (name, True)
+            for name in ("Gender", "race_white", "ETHNICITY", "religion", "nationality")
+        ),
+        *((name, True) for name in ("native-country", "foreign_worker", "disability status")),
+        *((name, False) for name in ("age", "essex", "racecourse", "country", "worker", "status")),
+    ],
+)
+def test_names_of_protected_traits_are_recognised(name, protected):
+    assert is_protected(Binary(name)) == protected
+    assert is_protected(Categorical("x", ["a", "b", "c"], label=name)) == protected

@@ -56,6 +56,7 @@ def test_min_max_ranges_give_the_encoding_of_the_paper(name):
     assert schema.legal(X).all()
 
 
+@pytest.mark.filterwarnings("ignore::proplace.core.errors.DraftWarning")
 @pytest.mark.parametrize("name", only(["compas"], TARGET))
 @pytest.mark.parametrize("how", ["written", "inferred"])
 def test_real_tables_survive_the_round_trip(name, how):

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from proplace.calibrate.delta import calibrate_delta
-from proplace.core.errors import RowsSkippedWarning, SchemaError
+from proplace.core.errors import DraftWarning, RowsSkippedWarning, SchemaError
 from support.errors import raises
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.0])])
@@ -91,3 +91,24 @@ def test_calibration_leaves_them_out_too():
         NET, clean, retrained=later, people=asked, schema=SCHEMA, deltas=[0.01, 0.03]
     )
     pd.testing.assert_frame_equal(found.curve, plain.curve)
+
+
+def test_fit_points_out_codes_in_columns_that_nobody_described():
+    table = people().round(2)
+    table.loc[3, "a"] = -9.0
+    y = table["a"] / 10 + table["b"] > 1.0
+    model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=30, random_state=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(table, y)
+    with pytest.warns(DraftWarning, match=r"'a' has the value -9 in 1 row, ") as caught:
+        explainer = pp.Proplace(model, 0.001).fit(table)
+    (note,) = caught
+    assert note.filename == __file__
+    assert explainer.schema_.by_name["a"].lower == -9.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = explainer.explain(table[~y][:2], True, ranges={"a": (0, None)})
+        schema = pp.Schema([pp.Continuous("a", -9, 10), pp.Continuous("b", 0, 1)])
+        pp.Proplace(model, 0.001, schema=schema).fit(table)
+    assert all(e.found and e.counterfactual["a"] >= 0 for e in result)

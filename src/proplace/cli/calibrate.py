@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 
 from proplace.cli import common
 from proplace.cli import delta as deltas
-from proplace.cli.console import say, tell
+from proplace.cli.console import say
 from proplace.cli.shifts import check_out
 
 if TYPE_CHECKING:
@@ -112,8 +111,7 @@ def calibrate(
     features = whole.schema
     if shifts is not None:
         deltas.check_fits(shifts, more["shifts"], whole.network, model)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with common.warnings_as_notes():
         found = calibrate_delta(
             whole,
             common.training_rows(rows, features, others),
@@ -129,8 +127,6 @@ def calibrate(
             progress=common.watched(),
             **more,
         )
-    for warning in caught:
-        tell(f"warning: {warning.message}")
     if as_json:
         typer.echo(json.dumps(_facts(found, retrained)))
     else:

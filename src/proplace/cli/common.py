@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -160,6 +161,16 @@ def tolerance_of(words: list[str] | None) -> dict[str, tuple[float, float]] | No
 def note(text: str) -> None:
     """Say something worth knowing, beside the results."""
     tell(f"note: {text}")
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print each warning of the library once, as a note."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        note(text)
 
 
 def warn(text: str) -> None:

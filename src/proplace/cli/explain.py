@@ -177,7 +177,9 @@ class Question:
         )
         known = common.training_rows(rows, whole.schema, others)
         agreement = comparison.check_predictions(whole, rows, [known], self.predictions)
-        return explainer.fit(known, progress=progress), target, agreement
+        with common.warnings_as_notes():
+            explainer.fit(known, progress=progress)
+        return explainer, target, agreement
 
 
 def explain(

@@ -68,13 +68,14 @@ def schema(
         frame = guessed(frame)
     if whole is not None and whole.has_column_names:
         frame = frame[[name for name in frame.columns if name in whole.schema.by_name]]
-    found = Schema.infer(
-        frame,
-        immutable=immutable or (),
-        increasing=increasing or (),
-        decreasing=decreasing or (),
-        scaling="minmax" if whole is None or not whole.has_preprocessing else "model",
-    )
+    with common.warnings_as_notes():
+        found = Schema.infer(
+            frame,
+            immutable=immutable or (),
+            increasing=increasing or (),
+            decreasing=decreasing or (),
+            scaling="minmax" if whole is None or not whole.has_preprocessing else "model",
+        )
     if whole is not None:
         found = _with_missing(found, frame, whole.schema)
         # What the model does to its table itself (scaling, categories) is kept, in its own words.

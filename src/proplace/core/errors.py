@@ -120,6 +120,10 @@ class RowsSkippedWarning(UserWarning):
     """Unusable rows of a training table were left out. The text has their number and the reason."""
 
 
+class DraftWarning(UserWarning):
+    """A feature drafted from a table needs a decision, for example about a code such as -9."""
+
+
 class OutputError(ProplaceError, OSError):
     """A result cannot be written, or would overwrite something else."""
 

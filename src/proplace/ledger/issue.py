@@ -8,7 +8,6 @@ missing there is no promise.
 from __future__ import annotations
 
 import hashlib
-import re
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,7 @@ from proplace.ledger.promise import (
 from proplace.ledger.tables import PARAMETERS, sa
 from proplace.ledger.terms import Archive
 from proplace.loaders.coordinates import in_coordinates_of
-from proplace.schema import Continuous
+from proplace.schema.infer import grows_with_time
 from proplace.schema.values import as_json
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from proplace.ledger.database import Writer
     from proplace.loaders.model import Model
     from proplace.schema import Schema
-    from proplace.schema.rules import AnyFeature
     from proplace.schema.values import Label
 
 
@@ -386,21 +384,6 @@ def setting_of(result: Explanations) -> Setting:
 
 
 # -- what time changes -----------------------------------------------------------------------------
-
-_GROWS = {"age", "since", "tenure", "seniority"}
-_UNITS, _PLACES = {"days", "weeks", "months", "years"}, {"at", "in", "with"}
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z](?=[A-Z][a-z])|[A-Z]+")
-
-
-def grows_with_time(feature: AnyFeature) -> bool:
-    """True if the name of a number suggests an age or a time since an event."""
-    if not isinstance(feature, Continuous):
-        return False
-    for text in (feature.name, feature.label or ""):
-        words = {word.lower() for word in _WORD.findall(text)}
-        if words & _GROWS or (words & _UNITS and words & _PLACES):
-            return True
-    return False
 
 
 def growing_features(result: Explanations, schema: Schema) -> tuple[str, ...]:

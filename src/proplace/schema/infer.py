@@ -1,8 +1,9 @@
-"""Guessing features from the columns of a table."""
+"""Draft features from the columns of a table, and notes about columns that need a decision."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -11,36 +12,31 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import SchemaError
-from proplace.core.text import did_you_mean, listing, problem_list, short, whole
+from proplace.core.text import enumerated, listing, num, problem_list, short, whole
 from proplace.schema.features import FINEST, Binary, Categorical, Continuous, Ordinal
 from proplace.schema.values import is_number, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Sequence
 
-    from proplace.schema.features import Direction
     from proplace.schema.grid import Array
     from proplace.schema.rules import AnyFeature
 
 Encoding = Literal["minmax", "standard", "model"]
 
-_DECIMALS = (0, 1, 2)  # with more decimals a number is measured, not counted
-_DIGITS = 6  # that a value of the grid is written with, at most
-_MOST = 0.95  # of the different numbers have the resolution; others may be means that fill gaps
+_DECIMALS = (0, 1, 2)  # a number with more decimals is measured, not counted
+_DIGITS = 6  # written of a value of the grid, at most
+_MOST = 0.95  # of the different numbers are on the grid, because others may be means that fill gaps
+_CHANCE = 1e-3  # largest probability that numbers are multiples of a step by accident
+_SAMPLE = 1_000  # different numbers that are tested for a common step
 _SINGLE = 2.0**-24  # relative: what rounding to float32 may change
-_STEPS = 100  # about so many steps in the range of a number that is measured
+_STEPS = 100  # in the range of a measured number, about
 
 
 def infer_features(
-    frame: pd.DataFrame,
-    *,
-    categorical_limit: int,
-    immutable: Collection[str],
-    increasing: Collection[str],
-    decreasing: Collection[str],
-    scaling: Encoding,
+    frame: pd.DataFrame, *, categorical_limit: int, scaling: Encoding
 ) -> list[AnyFeature]:
-    """Guess one feature per column, or say for which columns that cannot be done."""
+    """Draft one feature for each column; one error names all columns without a draft."""
     if scaling not in get_args(Encoding):
         raise SchemaError(
             f"scaling must be 'minmax', 'standard' or 'model', not {short(scaling)}",
@@ -55,33 +51,11 @@ def infer_features(
         raise SchemaError(
             f"infer needs rows and columns; the table has shape {frame.shape}", name="frame"
         )
-    options = {"immutable": immutable, "increasing": increasing, "decreasing": decreasing}
-    problems = [
-        f"{option} names {short(name)}, which is not a column{did_you_mean(name, frame.columns)}"
-        for option, names in options.items()
-        for name in names
-        if name not in frame.columns
-    ]
-    problems += [
-        f"{short(name)} is both increasing and decreasing"
-        for name in set(increasing) & set(decreasing)
-    ]
     features: list[AnyFeature] = []
+    problems: list[str] = []
     for j, name in enumerate(frame.columns):
-        direction: Direction | None = (
-            "increasing" if name in increasing else "decreasing" if name in decreasing else None
-        )
         try:
-            features.append(
-                _feature(
-                    name,
-                    frame.iloc[:, j],
-                    categorical_limit,
-                    name in immutable,
-                    direction,
-                    scaling,
-                )
-            )
+            features.append(_feature(name, frame.iloc[:, j], categorical_limit, scaling))
         except SchemaError as error:
             problems.append(str(error))
     if problems:
@@ -89,14 +63,7 @@ def infer_features(
     return features
 
 
-def _feature(
-    name: Any,
-    series: pd.Series[Any],
-    limit: int,
-    immutable: bool,
-    direction: Direction | None,
-    scaling: Encoding,
-) -> AnyFeature:
+def _feature(name: Any, series: pd.Series[Any], limit: int, scaling: Encoding) -> AnyFeature:
     if not isinstance(name, str):
         raise SchemaError(
             f"column {short(name)}: names must be text; rename the columns", name=name
@@ -106,17 +73,17 @@ def _feature(
         raise SchemaError(
             f"column {short(name)}: every cell is missing; drop the column", name=name
         )
-    dtype = present.dtype
+    dtype, kind = present.dtype, _kind(present)
     if isinstance(dtype, pd.CategoricalDtype):
         labels = list(dtype.categories)
         if dtype.ordered and len(labels) > 1:
-            return Ordinal(name, labels, immutable=immutable, direction=direction)
+            return Ordinal(name, labels)
     elif pd.api.types.is_bool_dtype(dtype):
-        _not_constant(name, present.unique().tolist())
-        return Binary(name, (False, True), immutable=immutable, direction=direction)
-    elif _kind(present) == "number":
-        return _number(name, numbers(present), immutable, direction, scaling)
-    elif _kind(present) == "other":
+        _check_varies(name, present.unique().tolist())
+        return Binary(name, (False, True))
+    elif kind == "number":
+        return _number(name, numbers(present), scaling)
+    elif kind == "other":
         raise SchemaError(
             f"column {short(name)} holds {dtype} values; turn them into numbers (for a date: days since "
             "a fixed day) or drop the column",
@@ -124,7 +91,15 @@ def _feature(
         )
     else:
         labels = sorted(present.unique().tolist(), key=lambda label: (str(label), repr(label)))
-    return _labels(name, labels, limit, immutable, direction)
+    _check_varies(name, labels)
+    if len(labels) > limit:
+        raise SchemaError(
+            f"column {short(name)} has {len(labels)} different values, more than "
+            f"categorical_limit={limit} (such as {listing(labels[:3])}); drop it if it is a name "
+            "or an identifier, else group its values or raise the limit",
+            name=name,
+        )
+    return Binary(name, labels) if len(labels) == 2 else Categorical(name, labels)
 
 
 def _kind(present: pd.Series[Any]) -> Literal["number", "text", "other"]:
@@ -142,39 +117,41 @@ def _kind(present: pd.Series[Any]) -> Literal["number", "text", "other"]:
     return "text" if pd.api.types.is_string_dtype(dtype) else "other"
 
 
-def _number(
-    name: str, column: Array, immutable: bool, direction: Direction | None, scaling: Encoding
-) -> Continuous | Binary:
-    values = np.unique(column)
-    if not np.isfinite(values).all():
+def _number(name: str, column: Array, scaling: Encoding) -> Continuous | Binary:
+    known = np.unique(column)
+    if not np.isfinite(known).all():
         raise SchemaError(f"column {short(name)}: holds infinite values", name=name)
-    _not_constant(name, [whole(value) for value in values.tolist()])
-    if values.tolist() == [0.0, 1.0]:
-        return Binary(name, immutable=immutable, direction=direction)
-    low, high = float(values[0]), float(values[-1])
-    grid = readable_grid(column)
-    lower, upper, step = grid or (low, high, None)
+    _check_varies(name, [whole(value) for value in known.tolist()])
+    if known.tolist() == [0.0, 1.0]:
+        return Binary(name)
+    low, high = float(known[0]), float(known[-1])
+    lower, upper, step = readable_grid(column) or (low, high, None)
     encoding: tuple[float, float] | None = None
     if scaling == "standard":
         encoding = float(np.mean(column)), float(np.std(column))
     elif scaling == "minmax" and (lower, upper) != (low, high):
         encoding = low, high - low  # of the table, not of the range around it
-    return Continuous(
-        name,
-        lower,
-        upper,
-        step=step,
-        scaling=encoding,
-        immutable=immutable,
-        direction=direction,
-    )
+    return Continuous(name, lower, upper, step=step, scaling=encoding)
+
+
+def _check_varies(name: str, known: list[Any]) -> None:
+    """Raise SchemaError if a column has fewer than two values."""
+    if len(known) < 2:
+        raise SchemaError(
+            f"column {short(name)} is constant ({listing(known)}), so its range is unknown; drop the "
+            "column or write its feature by hand",
+            name=name,
+        )
+
+
+# -- ranges and steps ------------------------------------------------------------------------------
 
 
 def with_range(feature: Continuous, cells: Array) -> Continuous:
-    """Return a number with the range and the readable step of some cells, missing ones apart.
+    """Return a number with the range and the readable step of the finite ``cells``.
 
-    What a missing cell counts as is in the range. Cells that are all the same, or steps too fine for
-    the feature's scaling, leave it without either.
+    The range includes the imputed value. A feature stays as it is if all cells are equal, or if the
+    steps are too fine for its scaling.
 
     Examples
     --------
@@ -192,30 +169,29 @@ def with_range(feature: Continuous, cells: Array) -> Continuous:
 
 
 def readable_grid(values: Array) -> tuple[float, float, float] | None:
-    """Ends and step of a grid around some numbers whose values are easy to read and to say.
+    """Return the ends and the step of a grid around some numbers, with values that are easy to read.
 
-    The step is the resolution of the numbers themselves where most have at most two decimals, else a
-    round number (1, 2 or 5 times a power of ten) near a hundredth of the range without its tails. It is
-    not so fine that a value needs more than six digits, unless the range is tiny beside its numbers.
-    The ends are multiples of it. None where steps could not be told apart after scaling.
+    If most numbers have at most two decimals, the step is the largest round number that they are
+    multiples of: 1, 2, 2.5 or 5 times a power of ten, or 12. Otherwise it is a round number near a
+    hundredth of the range without its tails. A value needs at most six digits, unless the range is tiny
+    compared with its numbers. The ends are multiples of the step. Returns None if scaling would merge
+    neighbouring steps.
 
     Examples
     --------
     >>> readable_grid(np.array([17.0, 90.0])), readable_grid(np.array([12.25, 99.5]))
     ((17.0, 90.0, 1.0), (12.25, 99.5, 0.01))
+    >>> readable_grid(np.array([1500.0, 2300.0, 7000.0])), readable_grid(np.array([24.0, 36.0, 60.0]))
+    ((1500.0, 7000.0, 100.0), (24.0, 60.0, 12.0))
     >>> readable_grid(np.array([0.0137, 0.9213])), readable_grid(np.array([5.0, 12345678.0]))
     ((0.01, 0.93, 0.01), (0.0, 12345700.0, 100.0))
     """
     low, high = float(values.min()), float(values.max())
-    known = np.unique(values)
-    decimals = next((n for n in _DECIMALS if _have_decimals(known, n)), None)
-    step = (
-        _round_number(_spread(values) / _STEPS)
-        if decimals is None
-        else Decimal(1).scaleb(-decimals)
-    )
+    step = _common_step(np.unique(values)) or _round_number(_spread(values) / _STEPS)
     finest = Decimal(repr(max(abs(low), abs(high)))).adjusted() + 1 - _DIGITS
-    if 10 * Decimal(1).scaleb(finest) <= Decimal(high) - Decimal(low):  # else no value were left
+    if 10 * Decimal(1).scaleb(finest) <= Decimal(high) - Decimal(
+        low
+    ):  # else one value would be left
         step = max(step, Decimal(1).scaleb(finest))
     if max(abs(low), abs(high)) > FINEST * float(step):
         return None
@@ -227,55 +203,153 @@ def readable_grid(values: Array) -> tuple[float, float, float] | None:
     return float(ends[0]), float(ends[1]), float(step)
 
 
-def _have_decimals(values: Array, decimals: int) -> bool:
-    """Whether most numbers have at most so many decimals, but for the noise of float32."""
-    noise = np.minimum(_SINGLE * np.abs(values), 1e-2 * 10.0**-decimals)
-    near = np.abs(np.round(values, decimals) - values) <= noise
+def _common_step(known: Array) -> Decimal | None:
+    """Return the largest round step that most of the different numbers are multiples of.
+
+    Three numbers at least must be multiples, because any number is one of some step. None if most have
+    more than two decimals.
+    """
+    decimals = next((n for n in _DECIMALS if _have_decimals(known, n)), None)
+    if decimals is None:
+        return None
+    unit = Decimal(1).scaleb(-decimals)
+    sample = np.rint(known[:: len(known) // _SAMPLE + 1] * 10.0**decimals)
+    largest = float(np.abs(sample).max())
+    powers = range(int(math.log10(max(largest, 1.0))) + 1)
+    factors = sorted({12, *(f * 10**n for n in powers for f in (2, 5, 10, 25))}, reverse=True)
+    for factor in factors:
+        multiples = sample % factor == 0.0
+        count = np.count_nonzero(sample[multiples])
+        if multiples.mean() >= _MOST and count >= 3 and factor ** -float(count) <= _CHANCE:
+            return Decimal(factor) * unit
+    return unit
+
+
+def _have_decimals(known: Array, decimals: int) -> bool:
+    """Test if most numbers have at most so many decimals, apart from the noise of float32."""
+    noise = np.minimum(_SINGLE * np.abs(known), 1e-2 * 10.0**-decimals)
+    near = np.abs(np.round(known, decimals) - known) <= noise
     return bool(near.mean() >= _MOST)
 
 
 def _spread(values: Array) -> float:
-    """The range of some numbers without their tails, which need not say how fine they are."""
+    """Return the range of some numbers without their tails."""
     low, high = np.quantile(values, [0.05, 0.95])
     return float(high - low) or float(np.ptp(values))
 
 
 def _round_number(size: float) -> Decimal:
-    """The number 1, 2 or 5 times a power of ten that is nearest to a size, by ratio."""
+    """Return the number 1, 2 or 5 times a power of ten that is nearest to a size, by ratio."""
     power = Decimal(repr(size)).adjusted()
     options = [Decimal(digit).scaleb(power) for digit in (1, 2, 5, 10)]
     return min(options, key=lambda option: abs(math.log(float(option) / size)))
 
 
-def _labels(
-    name: str,
-    labels: list[Any],
-    limit: int,
-    immutable: bool,
-    direction: Direction | None,
-) -> Categorical | Binary:
-    _not_constant(name, labels)
-    if len(labels) > limit:
-        raise SchemaError(
-            f"column {short(name)} has {len(labels)} different values, more than "
-            f"categorical_limit={limit} (such as {listing(labels[:3])}); drop it if it is a name "
-            "or an identifier, else group its values or raise the limit",
-            name=name,
-        )
-    if len(labels) == 2:
-        return Binary(name, labels, immutable=immutable, direction=direction)
-    if direction is not None:
-        raise SchemaError(
-            f"column {short(name)} has no order, so it cannot be {direction}", name=name
-        )
-    return Categorical(name, labels, immutable=immutable)
+# -- columns that need a decision ------------------------------------------------------------------
+
+_AGES = {"age", "since", "tenure", "seniority"}
+_UNITS, _PLACES = {"days", "weeks", "months", "years"}, {"at", "in", "with"}
+_TRAITS = {
+    *("sex", "gender", "male", "female", "race", "ethnicity", "ethnic", "religion", "religious"),
+    *("marital", "married", "nationality", "citizenship", "disability", "disabled", "pregnant"),
+}
+_ORIGINS = ({"national", "origin"}, {"native", "country"}, {"foreign", "worker"})
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z](?=[A-Z][a-z])|[A-Z]+")
+_CODES = [-1.0, -7.0, -8.0, -9.0, *(s * (10.0**n - 1) for n in range(2, 10) for s in (-1, 1))]
 
 
-def _not_constant(name: str, values: list[Any]) -> None:
-    if len(values) < 2:
-        only = listing(values)
-        raise SchemaError(
-            f"column {short(name)} is constant ({only}), which says nothing about its range; drop the "
-            "column or write its feature by hand",
-            name=name,
+def draft_notes(features: Sequence[AnyFeature], frame: pd.DataFrame) -> list[str]:
+    """Describe drafted features that need a decision: protected traits, ages, and codes among numbers.
+
+    Examples
+    --------
+    >>> for note in draft_notes([Binary("sex"), Continuous("age", 18, 90)], pd.DataFrame()):
+    ...     print(note)
+    'sex' may be a protected trait, and counterfactuals may change it; name it in immutable
+    'age' may grow with time, and counterfactuals may lower it; name it in increasing or immutable
+    """
+    free = [feature for feature in features if not feature.immutable]
+    traits = [feature.name for feature in free if is_protected(feature)]
+    ages = [
+        feature.name
+        for feature in free
+        if grows_with_time(feature)
+        and feature.name not in traits
+        and getattr(feature, "direction", None) is None
+    ]
+    notes = []
+    if traits:
+        verb, it = (
+            ("may be protected traits", "them")
+            if traits[1:]
+            else ("may be a protected trait", "it")
         )
+        notes.append(
+            f"{_named(traits)} {verb}, and counterfactuals may change {it}; name {it} in immutable"
+        )
+    if ages:
+        it = "them" if ages[1:] else "it"
+        notes.append(
+            f"{_named(ages)} may grow with time, and counterfactuals may lower {it}; name {it} in "
+            "increasing or immutable"
+        )
+    for feature in features:
+        if isinstance(feature, Continuous) and feature.name in frame.columns:
+            notes += code_notes(feature, numbers(frame[feature.name]))
+    return notes
+
+
+def _named(names: list[str]) -> str:
+    return enumerated(map(short, names))
+
+
+def grows_with_time(feature: AnyFeature) -> bool:
+    """Test if the name of a number suggests an age or a time since an event."""
+    return isinstance(feature, Continuous) and any(
+        words & _AGES or (words & _UNITS and words & _PLACES) for words in _words(feature)
+    )
+
+
+def is_protected(feature: AnyFeature) -> bool:
+    """Test if the name of a feature suggests a trait that laws protect, such as sex or religion."""
+    return any(
+        words & _TRAITS or any(origin <= words for origin in _ORIGINS) for words in _words(feature)
+    )
+
+
+def _words(feature: AnyFeature) -> list[set[str]]:
+    """Return the words of the name and of the label, in lower case."""
+    texts = (feature.name, feature.label or "")
+    return [{word.lower() for word in _WORD.findall(text)} for text in texts]
+
+
+def code_notes(feature: Continuous, cells: Array) -> list[str]:
+    """Describe values such as -9 or 999 that stand apart from all other numbers of a column.
+
+    Examples
+    --------
+    >>> print(*code_notes(Continuous("x"), np.array([3.0, 0.0, -9.0, 40.0, 17.0, -9.0])))
+    'x' has the value -9 in 2 rows, apart from all others (0 to 40); if it is a code, give the range
+    0 to 40 in a schema, or ranges={'x': (0, 40)}
+    """
+    coded = np.isin(cells, _CODES)
+    others = np.unique(cells[~coded & np.isfinite(cells)])
+    if not coded.any() or len(others) < 2:
+        return []
+    low, high = float(others[0]), float(others[-1])
+    widest = float(np.diff(others).max())
+    apart = [
+        value
+        for value in np.unique(cells[coded]).tolist()
+        if min(np.abs(others - value)) > (min(1.0, widest) if value < 0.0 <= low else widest)
+    ]
+    if not apart:
+        return []
+    rows = int(np.isin(cells, apart).sum())
+    name, ends = short(feature.name), f"{num(low)} to {num(high)}"
+    return [
+        f"{name} has the value{'s' if apart[1:] else ''} {enumerated(map(num, apart))} in {rows} "
+        f"row{'s' if rows > 1 else ''}, apart from all others ({ends}); if "
+        f"{'they are codes' if apart[1:] else 'it is a code'}, give the range {ends} in a schema, or "
+        f"ranges={{{name}: ({num(low)}, {num(high)})}}"
+    ]

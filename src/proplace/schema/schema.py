@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.core.errors import OptionError, SchemaError
+from proplace.core.errors import DraftWarning, OptionError, SchemaError
 from proplace.core.request import tolerance_pairs
 from proplace.core.text import did_you_mean, listing, num, short
 from proplace.schema import files, values
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.grid import SNAP
-from proplace.schema.infer import infer_features
+from proplace.schema.infer import draft_notes, infer_features
 from proplace.schema.person import Compiled, Person
 from proplace.schema.rules import IfThen, Linear, Rule
 from proplace.schema.values import BadRow, filled, numbers, refuse
@@ -146,44 +147,41 @@ class Schema(values.Checked):
         decreasing: Collection[str] = (),
         scaling: Literal["minmax", "standard", "model"] = "minmax",
     ) -> Schema:
-        """Guess a schema from the feature columns of a table. Read it before you use it.
+        """Draft a schema from the feature columns of a table. Read it before you use it.
 
         - true/false, and numbers that are only 0 and 1: :class:`Binary`;
-        - other numbers: :class:`Continuous` with a readable step (:func:`readable_grid`): 1 for whole
-          numbers, 0.1 or 0.01 with at most two decimals, else a round number near a hundredth of the
-          range. Ranges are those of the table, rounded outwards to multiples of the step; people may
-          lie outside;
+        - other numbers: :class:`Continuous` with a readable step
+          (:func:`~proplace.schema.infer.readable_grid`). Ranges are those of the table, rounded
+          outwards to multiples of the step;
         - text and unordered categories: :class:`Binary` for two values, else
           :class:`Categorical`, sorted (or in the order of the pandas categories);
         - ordered pandas categories: :class:`Ordinal`.
 
-        Missing cells are skipped here; :meth:`encode` reports them. An error tells all columns
-        about which nothing sensible can be guessed: constant and empty columns, dates, and text
-        with more than ``categorical_limit`` different values (names, identifiers).
+        Missing cells are skipped here, and :meth:`encode` reports them. One error names all columns
+        without a sensible draft: constant and empty columns, dates, and text with more than
+        ``categorical_limit`` different values (names, identifiers). A ``DraftWarning`` points out ages,
+        protected traits, and codes such as -9 among numbers.
 
         Parameters
         ----------
         frame
             Features only: drop the target first.
         categorical_limit
-            Most categories a text column may have.
+            Largest number of categories of a text column.
         immutable, increasing, decreasing
             Names of features that cannot change, cannot fall, cannot rise.
         scaling
-            How numbers are encoded: ``"minmax"``, the range of the table to [0, 1]; ``"standard"`` by
+            Encoding of numbers: ``"minmax"``, the range of the table to [0, 1]; ``"standard"`` by
             mean and standard deviation of the table, as ``sklearn.preprocessing.StandardScaler`` does;
             ``"model"``, left to a model that scales its own inputs.
         """
-        return cls(
-            infer_features(
-                frame,
-                categorical_limit=categorical_limit,
-                immutable=immutable,
-                increasing=increasing,
-                decreasing=decreasing,
-                scaling=scaling,
-            )
+        features = infer_features(frame, categorical_limit=categorical_limit, scaling=scaling)
+        drafted = cls(features).restrict(
+            immutable=immutable, increasing=increasing, decreasing=decreasing
         )
+        for note in draft_notes(drafted.features, frame):
+            warnings.warn(note, DraftWarning, stacklevel=2)
+        return drafted
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Schema:

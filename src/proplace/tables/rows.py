@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from proplace.core.errors import InputError, RowsSkippedWarning, SchemaError
+from proplace.core.errors import DraftWarning, InputError, RowsSkippedWarning, SchemaError
 from proplace.loaders.model import Model
 from proplace.schema import Continuous, Schema
-from proplace.schema.infer import with_range
-from proplace.schema.values import BadRow, filled, left_out, numbers
+from proplace.schema.infer import code_notes, with_range
+from proplace.schema.values import BadRow, left_out, numbers
 from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
@@ -61,12 +61,14 @@ def with_steps(model: Model, frame: pd.DataFrame) -> Model:
     """
     if model.declared or not model.has_preprocessing:
         return model
-    features = [
-        with_range(feature, numbers(filled(frame[feature.name], feature.missing)))
-        if isinstance(feature, Continuous) and feature.name in frame.columns
-        else feature
-        for feature in model.schema.features
-    ]
+    features: list[AnyFeature] = []
+    for feature in model.schema.features:
+        if isinstance(feature, Continuous) and feature.name in frame.columns:
+            cells = numbers(frame[feature.name])
+            for note in code_notes(feature, cells):
+                warnings.warn(note, DraftWarning, stacklevel=4)
+            feature = with_range(feature, cells)  # noqa: PLW2901
+        features.append(feature)
     return replace(model, schema=Schema(features, rules=model.schema.rules))
 
 
