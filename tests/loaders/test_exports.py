@@ -10,8 +10,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import proplace as pp
+from proplace.core.errors import ModelNotSupportedError
 
 skl2onnx = pytest.importorskip("skl2onnx")
 pytest.importorskip("onnxruntime")
@@ -158,3 +160,11 @@ def test_shift_sets_of_pipelines_fit_a_table_with_booleans(scaled):
     found = pd.DataFrame([answer.counterfactual for answer in answers])[list(table)]
     for pipe in pipes:
         assert (pipe.predict(found.astype(table.dtypes)) == "yes").all()
+
+
+def test_exported_tree_is_rejected_by_its_own_name(tmp_path):
+    table, y = people()
+    table = table[["income", "job"]]
+    pipe = make_pipeline(encoder(table), DecisionTreeClassifier(max_depth=3)).fit(table, y)
+    with pytest.raises(ModelNotSupportedError, match="TreeEnsembleClassifier"):
+        pp.Model.of(export(tmp_path, pipe, table))

@@ -805,3 +805,16 @@ def test_column_of_thousands_of_categories_is_read():
     columns = ColumnTransformer([("w", OneHotEncoder(), ["zip"]), ("n", StandardScaler(), ["age"])])
     pipe = make_pipeline(columns, LogisticRegression()).fit(zips, y)
     assert (Model.of(pipe).predict(zips) == pipe.predict(zips)).all()
+
+
+def test_whole_numbers_reach_an_imputer_of_decimals():
+    """Decoded counterfactuals of a column of decimals may hold whole numbers alone."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"income": rng.integers(1, 90, 80).astype(float)})
+    labels = table["income"] > 40
+    table.loc[::7, "income"] = np.nan
+    imputer = SimpleImputer(strategy="constant", fill_value=-1.5)
+    pipe = make_pipeline(imputer, StandardScaler(), LogisticRegression()).fit(table, labels)
+    whole = table.dropna().astype(int)
+
+    assert (Model.of(pipe).predict_original(whole) == pipe.predict(whole.astype(float))).all()

@@ -1214,3 +1214,32 @@ def modules(draw):
 def test_random_modules(module, seed):
     X = rows(80, seed, labels=(3, 3))
     check(settled(module, X), X)
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_clamp_of_an_exported_module_is_a_relu(tmp_path, dynamo):
+    pytest.importorskip("onnx")
+    if dynamo:
+        pytest.importorskip("onnxscript")
+
+    class Clamped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.last(self.first(x).clamp(min=0))
+
+    module = Clamped()
+    path = export_torch(module, tmp_path / "m.onnx", torch.zeros(4, 3), dynamo=dynamo)
+    assert Model.of(path).network.widths == Model.of(module).network.widths
+
+
+def test_table_of_names_is_sent_to_the_names_of_the_model():
+    module = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    table = pd.DataFrame([[1.0, 2.0], [0.5, -1.0]], columns=["age", "income"])
+    with pytest.raises(InputError, match=r"table\.to_numpy\(\).*with_column_names"):
+        Model.of(module).predict(table)
+    expected = Model.of(module).predict(table.to_numpy())
+    named = Model.of(module).with_column_names(list(table))
+    assert (named.predict(table) == expected).all()

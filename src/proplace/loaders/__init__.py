@@ -28,32 +28,42 @@ _READERS = {
 }
 
 _PICKLE = (
-    "pickles are never read, because unpickling runs any code inside the file. Pass the model itself: "
-    "Model.of(model). For a file, export it to ONNX: write "
-    "skl2onnx.to_onnx(model, table[:1]).SerializeToString() to model.onnx"
+    "pickles are never read, because unpickling runs any code inside the file",
+    "import joblib, proplace",
+    "proplace.Model.of(joblib.load({name!r})).save({saved!r})",
 )
 _WEIGHTS = (
-    "weights without an architecture are not read, and pickles are never read. Load the weights into "
-    "their module (module.load_state_dict) and pass the module: Model.of(module). For a file, export "
-    "it to ONNX with torch.onnx.export(module.eval(), (rows,), 'model.onnx'), or save the network "
-    "with Network.from_torch(module).save('model.npz')"
+    "weights without an architecture are not read. Load the weights into their module",
+    "module.load_state_dict({load}({name!r}))",
+    "proplace.Model.of(module.eval()).save({saved!r})",
 )
 _KERAS = (
-    "files of Keras are not read, because they may hold code. Load the file with Keras and save what is "
-    "read of it: model = keras.models.load_model('model.keras'), then "
-    "Model.of(model).save('model.npz')"
+    "files of Keras are not read, because they may hold code",
+    "import keras, proplace",
+    "proplace.Model.of(keras.models.load_model({name!r})).save({saved!r})",
 )
-_REFUSED = {
-    ".pkl": _PICKLE,
-    ".pickle": _PICKLE,
-    ".joblib": _PICKLE,
-    ".pt": _WEIGHTS,
-    ".pth": _WEIGHTS,
-    ".safetensors": _WEIGHTS,
-    ".keras": _KERAS,
-    ".h5": _KERAS,
-    ".hdf5": _KERAS,
+_REJECTED = {
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), _PICKLE),
+    **dict.fromkeys((".pt", ".pth", ".safetensors"), _WEIGHTS),
+    **dict.fromkeys((".keras", ".h5", ".hdf5"), _KERAS),
 }
+
+
+def _check_suffix(path: Path) -> str:
+    """Return the suffix of a file that is read, or raise with the two lines that convert it."""
+    suffix = path.suffix.lower()
+    if suffix in _REJECTED:
+        reason, *lines = _REJECTED[suffix]
+        load = "safetensors.torch.load_file" if suffix == ".safetensors" else "torch.load"
+        words = {"name": path.name, "saved": path.with_suffix(".npz").name, "load": load}
+        code = "".join(f"\n    {line.format(**words)}" for line in lines)
+        raise ModelFileError(f"{path.name}: {reason}. Convert it once, if you trust it:{code}")
+    if suffix not in _READERS:
+        raise ModelFileError(
+            f"{path.name}: files with suffix {suffix!r} are not read; save the model as one of "
+            f"{', '.join(_READERS)}"
+        )
+    return suffix
 
 
 def load(path: Path) -> Network:
@@ -72,14 +82,7 @@ def load(path: Path) -> Network:
         The file is fine but the model in it is not a plain ReLU network.
     """
     check_file(path)
-    suffix = path.suffix.lower()
-    if suffix in _REFUSED:
-        raise ModelFileError(f"{path.name}: {_REFUSED[suffix]}")
-    if suffix not in _READERS:
-        raise ModelFileError(
-            f"{path.name}: files with suffix {suffix!r} are not read; save the model as one of "
-            f"{', '.join(_READERS)}"
-        )
+    suffix = _check_suffix(path)
     module, function = _READERS[suffix]
     reader = cast("Callable[[Path], Network]", getattr(importlib.import_module(module), function))
     try:

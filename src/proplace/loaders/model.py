@@ -311,6 +311,12 @@ class Model:
         An array holds the columns that the source itself takes, in its order.
         """
         if isinstance(X, pd.DataFrame):
+            if not (self.has_column_names or set(self.schema.by_name) <= set(X.columns)):
+                raise InputError(
+                    f"the model does not know the names of its {len(self._columns)} columns, and the "
+                    f"table has {listing(X.columns)}; give its columns in the order of the model, as "
+                    "table.to_numpy(), or name them once: model.with_column_names(list(table))"
+                )
             names = self._exported_names(X.columns)
             return X.rename(columns={given: own for own, given in names.items()}) if names else X
         rows = np.asarray(X, dtype=object)

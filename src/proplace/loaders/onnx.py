@@ -343,7 +343,8 @@ class _OnnxModel:
                 depends.update(node.output)
         layers = [n for n in self.graph.nodes if n.op_type in _LINEAR and depends & set(n.input)]
         if not layers:
-            odd = [describe(node) for node in self.graph.nodes if node.op_type not in KNOWN]
+            read = KNOWN | _HANDLERS.keys()
+            odd = [describe(node) for node in self.graph.nodes if node.op_type not in read]
             raise ModelNotSupportedError(
                 f"{self.path.name}: {odd[0]} is not part of a ReLU network; {_READ}"
                 if odd
@@ -724,6 +725,10 @@ def _relu(model: _OnnxModel, node: _Node) -> Value:
         low, high = ([*node.inputs, None, None])[1:3]
         if low is None or np.any(low) or high is not None or "max" in node.attributes:
             raise ModelNotSupportedError(f"{node.where} is not part of a ReLU network; {_READ}")
+    if node.own.op_type == "Max":  # of 0 and the rows, as torch exports clamp(min=0)
+        others = [other for other in node.inputs if other is not node.value]
+        if len(others) != 1 or np.size(others[0]) != 1 or np.any(others[0]):
+            raise ModelNotSupportedError(f"{node.where} is not part of a ReLU network; {_READ}")
     return model.trace.relu(node.where, node.value)
 
 
@@ -899,7 +904,7 @@ _TURNED = frozenset({*_ARITHMETIC, "Cast", "Identity", "MatMul", "Neg", "Relu", 
 _HANDLERS: dict[str, Callable[[_OnnxModel, _Node], Any]] = {
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
-    **dict.fromkeys(("Clip", "Relu"), _relu),
+    **dict.fromkeys(("Clip", "Max", "Relu"), _relu),
     **dict.fromkeys(("LogSoftmax", "Sigmoid", "Softmax"), _final),
     **dict.fromkeys(
         ("ArrayFeatureExtractor", "Concat", "FeatureVectorizer", "Identity", "Slice", "Split"),

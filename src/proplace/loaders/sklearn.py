@@ -163,6 +163,8 @@ class _Pipeline:
             },
             index=frame.index,
         )
+        # An imputer of decimals rejects whole numbers, which decoded rows of decimals can be.
+        whole = whole.astype({n: float for n in trace.flow.numeric if whole[n].dtype == np.int64})
         return whole if self.has_column_names else whole.to_numpy()
 
     def network(self, input_transform: InputTransform, factor: float = 1.0) -> Network:
