@@ -1,6 +1,6 @@
 """What delta and k buy and cost, on the mortgage data of the demonstration.
 
-Prints the two tables of docs/delta.md: ``python benchmarks/choosing.py``
+Prints the table of docs/delta.md, and what k costs: ``python benchmarks/choosing.py``
 (the extra ``demo`` brings the data). ``--refits adult`` measures calibration from a pipeline and labels
 instead, in seconds and as a multiple of the time to train the ten refits.
 """

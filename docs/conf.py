@@ -68,7 +68,10 @@ def cell_parts(cell: Any, pages: Path, path: Path, number: int) -> list[str]:
             parts.append(f"![Output]({picture.name})")
         elif "text/html" in data:
             table = "".join(line for line in data["text/html"] if line.strip())
-            parts.append(f'```{{raw}} html\n<div class="output">{table}</div>\n```')
+            table = table.replace('border="1" class="dataframe"', 'class="docutils"')
+            parts.append(
+                f'```{{raw}} html\n<div class="table-wrapper docutils container">{table}</div>\n```'
+            )
         else:
             parts.append("```text\n" + "".join(data["text/plain"]).rstrip() + "\n```")
     return parts
