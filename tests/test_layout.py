@@ -29,7 +29,7 @@ UPWARDS = {
     ("core.network", "loaders"),  # Network.load, Network.from_sklearn, ...
     ("core.shifts", "loaders"),  # Shifts.load, and models in place of networks
     ("core.shifts", "calibrate"),  # Shifts.learn
-    ("explain.results", "report"),  # plot, report, letter
+    ("explain.results", "report"),  # plot, report
     ("explain.summary", "report"),  # plot
     ("ledger.audit", "report"),  # Audit.report
     ("ledger.issue", "batch"),  # Ledger.issue of a results folder

@@ -11,6 +11,7 @@
       subject: the loan
       outcomes: {0: refused, 1: approved}
       person: applicant
+    letter: letter.html.j2
     ledger: promises.db
 
 Paths are relative to the file. ``model``, ``tables.train`` and ``delta`` are required; ``delta`` is a
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "proplace.yaml"
 _MOST_BYTES = 1_000_000
 _PARTS = {"tables": ("train", "people", "id", "drop"), "wording": ("subject", "outcomes", "person")}
-_KEYS = ("model", "schema", "tables", "delta", "target", "cutoff", "tolerance", "wording", "ledger")
+_KEYS = (
+    "model", "schema", "tables", "delta", "target", "cutoff", "tolerance", "wording", "letter",
+    "ledger",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Project:
         By how much features may miss a counterfactual, in original units.
     wording
         Keywords of :class:`proplace.Wording`.
+    letter
+        Jinja template of letters; None for the default one.
     ledger
         File or PostgreSQL address of the ledger; None if nothing can be promised.
     """
@@ -85,6 +91,7 @@ class Project:
     cutoff: Any = None
     tolerance: Mapping[str, Any] = field(default_factory=dict)
     wording: Mapping[str, Any] = field(default_factory=dict)
+    letter: Path | None = None
     ledger: str | None = None
 
     @classmethod
@@ -126,7 +133,11 @@ class Project:
     def open(self) -> OpenedProject:
         """Read the model and all tables; raise one OptionError about everything that is wrong."""
         problems = _Problems("the project")
-        found: dict[str, Any] = {"tolerance": dict(self.tolerance), "ledger": self.ledger}
+        found: dict[str, Any] = {
+            "tolerance": dict(self.tolerance),
+            "letter": self.letter,
+            "ledger": self.ledger,
+        }
         with problems.of("model"):
             model, table = self._model()
             found["model"], found["train"] = model, _rows(table, model)
@@ -201,6 +212,8 @@ class OpenedProject:
         People who can be looked up, by id; None if there is no such table.
     tolerance
         By how much features may be missed.
+    letter
+        Jinja template of letters; None for the default one.
     ledger
         Where the ledger is; None without one.
     """
@@ -212,6 +225,7 @@ class OpenedProject:
     wording: Wording
     people: pd.DataFrame | None = None
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    letter: Path | None = None
     ledger: str | None = None
 
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from proplace.certification import read_proof
 from served import Served
 from support.lenders import NET, STRICT
 
@@ -182,10 +183,11 @@ def test_promise_has_letter_and_certificate_and_is_redeemed(page):
     letter = page.get(f"{address}/letter")
     assert "unsafe-inline" in letter.headers["content-security-policy"]
     assert "script-src" not in letter.headers["content-security-policy"]
-    assert "promise" in letter.text
+    assert "If you apply again" in letter.text
     proof = page.get(f"{address}/proof")
     assert "attachment" in proof.headers["content-disposition"]
-    assert proof.json()["verdict"] == "robust"
+    assert proof.json()["format"] == "proplace-bundle-2"
+    assert read_proof(proof.content).digest in letter.text
     early = page.post(f"{address}/redeem", data=VALUES | {"record": "yes"})
     assert "is not met" in early.text
     values = dict(re.findall(r'name="(is:\w+)" value="([^"]*)"', found.text))

@@ -13,7 +13,6 @@ from proplace.cli import (
     common,
     comparison,
     delta,
-    letters,
     one_person,
     promising,
     report,
@@ -221,10 +220,8 @@ def explain(
     every: Every = 5.0,
     page: report.Page = None,
     statement: report.Statement = None,
-    folder: letters.Folder = None,
-    subject: letters.Subject = None,
-    outcome: letters.Outcome = None,
-    valid_until: letters.ValidUntil = None,
+    subject: promising.Subject = None,
+    outcome: promising.Outcome = None,
     ledger: promising.Place = None,
     id_column: promising.Column = None,
     expires: promising.Expires = None,
@@ -266,8 +263,7 @@ def explain(
         ids = list(dict.fromkeys([*(ids or []), promises.column]))
         certificates = certificates or not single
     _check_output(out, page, statement, single=single, certificates=certificates)
-    valid_until = promising.last_day(promises, valid_until) if folder is not None else valid_until
-    letters.check(folder, certificates or promises is not None, subject, outcome, valid_until)
+    promising.check_wording(promises, subject, outcome)
     jobs, ends = common.processes(jobs), request.ranges_of(ranges)
     given, more = delta.chosen(number, shifts), [*map(delta.required, required_model or [])]
     whole, *rest = [
@@ -312,7 +308,7 @@ def explain(
         typical=typical,
         gap=gap,
     )
-    wording = letters.wording_of(wanted, subject, outcome)
+    wording = promising.wording_of(wanted, subject, outcome)
     if single:
         someone = one_person.Person(source, row, words, ids or [], others)
         answers = someone.explain(explainer, asked)
@@ -322,9 +318,6 @@ def explain(
             report.write_person_page(answers, page, out, statement)
         if promises is not None:
             promises.issue(answers, wording)
-        if folder is not None:
-            with promising.references(promises) as reference:
-                letters.write([answers], folder, wording, valid_until, reference)
         if as_json:
             one_person.show_json(answers, row, agreement)
         else:
@@ -340,10 +333,6 @@ def explain(
         report.write_folder_page(out, page, statement)
     if promises is not None:
         promises.issue_folder(out, wording)
-    if folder is not None:
-        with promising.references(promises) as reference:
-            people = letters.of_folder(out)
-            letters.write(people, folder, wording, valid_until, reference)
 
 
 def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:

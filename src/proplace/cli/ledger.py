@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import common, letters, one_person, promising
+from proplace.cli import common, one_person, promising
 from proplace.cli.console import say, say_table, tell
 
 if TYPE_CHECKING:
@@ -150,23 +150,24 @@ def show(place: Place, number: Number, as_of: AsOf = None, as_json: common.Json 
 def letter(
     place: Place,
     number: Number,
-    out: Annotated[Path, typer.Option(help="Where the letter goes, such as letter.html.")],
-    subject: letters.Subject = None,
-    outcome: letters.Outcome = None,
+    out: Annotated[Path, typer.Option(help="File of the letter, such as letter.html.")],
+    template: Annotated[
+        Path | None,
+        typer.Option(help="Jinja template of the letter. Default: a plain letter."),
+    ] = None,
 ) -> None:
     """Write the letter of an open promise, to print on A4 from a browser.
 
     [bold]Example[/bold]
 
-    proplace ledger letter promises.db 5 --out letter.html --subject "the loan" --outcome approved
+    proplace ledger letter promises.db 5 --out letter.html --template letter.html.j2
     """
     from proplace.report.letter import letter_of_promise  # noqa: PLC0415
 
     with _opened(place) as opened:
         promise = opened.promise(number)
-    wording = letters.wording_of(promise.terms.label, subject, outcome)
     with common.refused_if_there(out):
-        letter_of_promise(promise, out, wording)
+        letter_of_promise(promise, out, template=template)
     if common.watched():
         tell(f"{out}: written")
 

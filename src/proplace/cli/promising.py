@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,12 +12,10 @@ import typer
 from proplace.cli.console import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from proplace.core.network import Array
     from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
     from proplace.ledger.ledger import Ledger
+    from proplace.schema.values import Label
 
 
 class Existing(StrEnum):
@@ -53,6 +50,15 @@ AnExisting = Annotated[
         help="Where a person has another open promise: refuse, add (both hold), or renew (the new "
         "one takes its place).",
     ),
+]
+
+
+Subject = Annotated[
+    str | None, typer.Option(help="Subject of the decision, in promises and letters: 'the loan'.")
+]
+Outcome = Annotated[
+    str | None,
+    typer.Option(help="Name of the target class, in promises and letters: 'approved'."),
 ]
 
 
@@ -153,43 +159,24 @@ class Promising:
             tell(f"{ledger.name}: {issued}")
 
 
-@contextmanager
-def references(
-    promises: Promising | None,
-) -> Iterator[Callable[[Explanations], str | None] | None]:
-    """What letters call the promises of their people; None where nothing is promised."""
-    if promises is None:
-        yield None
-        return
-    with promises.open() as ledger:
+def wording_of(target: Label, subject: str | None, outcome: str | None) -> Wording | None:
+    """Return the words of a promise for a class, by its label; None for the defaults."""
+    from proplace.explain.words import Wording  # noqa: PLC0415
 
-        def reference(answers: Explanations) -> str | None:
-            person = answers[0].ids[promises.column]
-            known = map(ledger.promise, ledger.promises(person, "open").index)
-            numbers = [
-                str(one.id)
-                for one in known
-                if any(_same(one.point, e.encoded_counterfactual) for e in answers if e.found)
-            ]
-            word = "promise" if len(numbers) == 1 else "promises"
-            return f"{word} {', '.join(numbers)}" if numbers else None
-
-        yield reference
+    if subject is None and outcome is None:
+        return None
+    usual = Wording()
+    words = usual.outcomes if outcome is None else {target: outcome}
+    return Wording(usual.subject if subject is None else subject, words)
 
 
-def last_day(promises: Promising | None, valid_until: str | None) -> str | None:
-    """The last day of letters: that of the promises, if there is one."""
+def check_wording(promises: Promising | None, subject: str | None, outcome: str | None) -> None:
+    """Reject words for promises if nothing is promised."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
-    expires = None if promises is None else promises.expires
-    if expires is not None and valid_until not in (None, expires):
-        raise OptionError(
-            f"--valid-until {valid_until} is not the last day of the promises, --expires {expires}; "
-            "leave it out, and letters say that day",
-            name="--valid-until",
-            value=valid_until,
-        )
-    return expires or valid_until
+    for name, value in {"--subject": subject, "--outcome": outcome}.items():
+        if promises is None and value is not None:
+            raise OptionError(f"{name} needs --ledger: it is for promises and letters.", name=name)
 
 
 def is_new(place: str) -> bool:
@@ -214,7 +201,3 @@ def check_day(day: str | None) -> None:
         ) from None
     if f"{date}" < now()[:10]:
         raise OptionError(f"--expires {day} is over; give a later day", name="--expires", value=day)
-
-
-def _same(a: Array | None, b: Array | None) -> bool:
-    return a is not None and b is not None and a.tolist() == b.tolist()

@@ -18,6 +18,7 @@ from sklearn.metrics import roc_auc_score
 
 from proplace.core.network import Network
 from proplace.ledger.ledger import Ledger
+from proplace.report.letter import letter_of_promise
 from proplace.retrain.last_layer import repair
 from proplace.retrain.sklearn import refit_within
 
@@ -80,6 +81,9 @@ def keep_promises(
         path.unlink()
     with Ledger(book, actor="demo") as ledger:
         issued = ledger.issue(answers, {e.index: e.index for e in answers}, wording=wording)
+        promises = map(ledger.promise, issued.new)
+        first = min(promises, key=lambda one: not (one.explanation and one.explanation.typical))
+        letter_of_promise(first, folder / "letter.html")
         console.print(f"[bold]{len(issued.new)} promises[/bold] are in the ledger {book.name}.")
         console.print(
             "A stricter year (simulated): whoever has filed bankruptcy is refused. The model is trained "

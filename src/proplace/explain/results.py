@@ -14,7 +14,6 @@ from proplace.core.text import short, visible
 from proplace.region.typical import is_typical
 
 if TYPE_CHECKING:
-    import datetime
     import os
     from collections.abc import Hashable, Iterator, Mapping
     from pathlib import Path
@@ -555,82 +554,6 @@ class Explanations(Sequence[Explanation]):
             kept=kept,
             note=note,
             statement=statement,
-        )
-
-    @overload
-    def letter(
-        self,
-        index: Hashable,
-        path: None = None,
-        wording: Wording | None = None,
-        *,
-        date: datetime.date | str | None = None,
-        valid_until: datetime.date | str | None = None,
-        reference: str | None = None,
-    ) -> str: ...
-    @overload
-    def letter(
-        self,
-        index: Hashable,
-        path: str | os.PathLike[str],
-        wording: Wording | None = None,
-        *,
-        date: datetime.date | str | None = None,
-        valid_until: datetime.date | str | None = None,
-        reference: str | None = None,
-    ) -> Path: ...
-    def letter(
-        self,
-        index: Hashable,
-        path: str | os.PathLike[str] | None = None,
-        wording: Wording | None = None,
-        *,
-        date: datetime.date | str | None = None,
-        valid_until: datetime.date | str | None = None,
-        reference: str | None = None,
-    ) -> str | Path:
-        """Write a letter to one person, to print on A4, in plain words (extra ``report``).
-
-        It says what would have to change, what is promised and under which conditions, and how
-        anyone can check it. What is not proved is not promised; a person without an answer gets the
-        reason. The same answer and dates give the same page.
-
-        Parameters
-        ----------
-        index
-            Label of the person's row in the table that was explained.
-        path
-            The HTML file to write; without it, the page is returned as text.
-        wording
-            What to call things.
-        date
-            Day of the letter (``2026-03-31`` or a date); today if left out, or the day of
-            ``SOURCE_DATE_EPOCH`` where that is set.
-        valid_until
-            Last day on which the sender stands by the letter. A proof knows no dates.
-        reference
-            Of the promise; the first digits of the certificate's digest if left out.
-
-        Returns
-        -------
-            The path of the page, or the page itself.
-
-        Raises
-        ------
-        OptionError
-            There is no such person, or nothing to write to them: the row could not be explained.
-        """
-        from proplace.explain.words import Wording
-        from proplace.report.letter import letter_of
-
-        return letter_of(
-            self,
-            index,
-            path,
-            wording or Wording(),
-            date=date,
-            valid_until=valid_until,
-            reference=reference,
         )
 
     def _repr_html_(self) -> str | None:

@@ -103,13 +103,13 @@ def templates(what: str) -> Any:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("proplace.report"),
         autoescape=True,  # names and categories come from the user's table
-        finalize=_literal,
+        finalize=literal,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
 
 
-def _literal(value: object) -> object:
+def literal(value: object) -> object:
     """Spell out what would not be seen on the page; called for everything that it shows."""
     return visible(value) if type(value) is str else value
 

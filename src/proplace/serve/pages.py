@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from proplace import verify
 from proplace.core.errors import InputError, LedgerError, ProplaceError
 from proplace.core.text import visible
+from proplace.explain.statement import stated
 from proplace.report.letter import letter_of_promise
 from proplace.serve import views
 from proplace.serve.forms import FieldErrors, fields_of
@@ -370,7 +371,7 @@ def letter(visit: Visit) -> Response:
     found = visit.bench.promise(visit.number())
     with TemporaryDirectory(prefix="proplace-") as folder:
         path = Path(folder) / "letter.html"
-        letter_of_promise(found, path)
+        letter_of_promise(found, path, template=visit.bench.project.letter)
         text = path.read_text(encoding="utf-8")
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
     return HTMLResponse(text, headers={"content-security-policy": policy})
@@ -379,10 +380,11 @@ def letter(visit: Visit) -> Response:
 def proof(visit: Visit) -> Response:
     """The certificate of a promise, as a file."""
     found = visit.bench.promise(visit.number())
-    if found.certificate is None:
+    document = None if found.explanation is None else stated(found.explanation, found.wording)
+    if document is None:
         raise LedgerError(f"promise {found.id} has no certificate any more")
     headers = {"content-disposition": f'attachment; filename="promise-{found.id}.json"'}
-    return Response(found.certificate.to_json(), media_type="application/json", headers=headers)
+    return Response(document.to_json(), media_type="application/json", headers=headers)
 
 
 def redeem(visit: Visit) -> Response:
