@@ -18,6 +18,8 @@ from proplace.tables import files as tables
 from proplace.tables.files import open_table
 from support.errors import raises
 
+READ = {"csv": tables.read_csv, "parquet": pd.read_parquet}
+
 
 @pytest.fixture(scope="module")
 def world():
@@ -72,8 +74,7 @@ def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_pat
         kind=kind,
         every=every,
     )
-    read = pd.read_csv if kind == "csv" else pd.read_parquet
-    found = read(summary.results)
+    found = READ[kind](summary.results)
     facts = [
         "ce_status",
         "distance",

@@ -14,10 +14,10 @@ import proplace as pp
 from proplace.batch import explain_file
 from proplace.batch.manifest import FORMAT, Manifest, _sha256
 from proplace.core.errors import OutputError, ResultsError
-from proplace.tables.files import open_table
+from proplace.tables.files import open_table, read_csv
 from support.errors import raises
 
-FORMATS = ("csv", "parquet")
+READ = {"csv": read_csv, "parquet": pd.read_parquet}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def written(world, tmp_path_factory):
     explainer, people = world
     folder = tmp_path_factory.mktemp("written")
     people.to_csv(folder / "people.csv", index=False)
-    for kind in FORMATS:
+    for kind in READ:
         options = {"ids": ["name"], "kind": kind, "certificates": True}
         request = explainer.request(count=2)
         explain_file(explainer, folder / "people.csv", folder / kind, request, **options)
@@ -71,7 +71,7 @@ def copy(written, tmp_path):
     return shutil.copytree(folder / "csv", tmp_path / "copy")
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", READ)
 def test_what_is_read_is_what_was_explained(written, world, kind):
     folder, expected = written
     found = pp.read_results(folder / kind)
@@ -118,12 +118,11 @@ def test_names_full_of_semicolons_end_no_cells(tmp_path):
     assert [e.status for e in pp.read_results(tmp_path / "out")] == ["optimal"]
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", READ)
 def test_a_line_of_the_results_says_it_all(written, world, kind):
     """The person's own values, the changes, the sentence, the class and delta, in the file itself."""
     folder, expected = written
-    read = pd.read_csv if kind == "csv" else pd.read_parquet
-    table = read(folder / kind / f"results.{kind}")
+    table = READ[kind](folder / kind / f"results.{kind}")
     assert table["delta"].eq(0.004).all()
     assert table["target"].eq(1).all()
     for (_, line), e in zip(table.iterrows(), expected, strict=True):

@@ -378,6 +378,14 @@ def test_types_are_guessed_from_all_cells():
     assert found["word"].isna().tolist() == [False, True, False]
 
 
+def test_read_csv_returns_numbers_to_the_last_bit():
+    numbers = np.random.default_rng(0).random(5000).tolist()
+    text = "\n".join(["x,n,word", *(f"{number!r},{n},a" for n, number in enumerate(numbers))])
+    found = tables.read_csv(io.BytesIO(text.encode()))
+    assert found["x"].tolist() == numbers
+    assert found["n"].tolist() == list(range(5000)) and found["n"].dtype == np.int64
+
+
 def test_plain_values_are_those_of_the_schema():
     cells = {"n": 7.0, "x": np.float64(0.5), "grade": "A", "code": 2.0, "flag": 1, "bit": 1.0}
     kinds = [plain(value, SCHEMA.by_name[name]) for name, value in cells.items()]

@@ -97,7 +97,9 @@ def test_fit_points_out_codes_in_columns_that_nobody_described():
     table = people().round(2)
     table.loc[3, "a"] = -9.0
     y = table["a"] / 10 + table["b"] > 1.0
-    model = make_pipeline(StandardScaler(), MLPClassifier((4,), solver="lbfgs", alpha=1.0, random_state=0))
+    model = make_pipeline(
+        StandardScaler(), MLPClassifier((4,), solver="lbfgs", alpha=1.0, random_state=0)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(table, y)

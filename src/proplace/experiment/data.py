@@ -30,6 +30,7 @@ from sklearn.model_selection import train_test_split
 
 from proplace.core.errors import InputError, OptionError, require
 from proplace.schema import Binary, Continuous, Linear, Schema
+from proplace.tables.files import read_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -261,7 +262,7 @@ def load(
             f"only heloc has a repaired version; {name} needs none", name="repaired", value=repaired
         )
     source = SOURCES[name]
-    frame = pd.read_csv(io.BytesIO(_content(name, source, folder)))
+    frame = read_csv(io.BytesIO(_content(name, source, folder)))
     y = frame.pop(source.target).to_numpy().astype(np.int64)
     first, second = halves(y)
     if repaired:

@@ -32,6 +32,7 @@ from proplace.core.network import Network
 from proplace.experiment.data import SOURCES, Dataset, load
 from proplace.experiment.training import accuracy, train
 from proplace.explain.proplace import Proplace
+from proplace.tables.files import read_csv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -358,7 +359,7 @@ def _cached_curve(path: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     if not path.exists():
         with atomic_write(path) as file:
             file.write(make().to_csv(index=False).encode())
-    return pd.read_csv(path)
+    return read_csv(path)
 
 
 def _delta(curve: pd.DataFrame, settings: Settings, rows: int) -> float:

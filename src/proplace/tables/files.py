@@ -612,6 +612,21 @@ def plain(value: Any, feature: AnyFeature) -> Any:
     return next(label for label in feature.labels if label == value)
 
 
+# -- pandas' own types -----------------------------------------------------------------------------
+
+_BEFORE_EXACT = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+
+
+def read_csv(source: str | os.PathLike[str] | IO[bytes]) -> pd.DataFrame:
+    """Read a CSV table with pandas' types; each number is the float nearest to its text.
+
+    pandas before 3.1 rounds otherwise by default. Later versions warn about the option.
+    """
+    if _BEFORE_EXACT:
+        return pd.read_csv(source, float_precision="round_trip")
+    return pd.read_csv(source)
+
+
 # -- writing ---------------------------------------------------------------------------------------
 
 
