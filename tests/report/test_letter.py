@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 import warnings
 from pathlib import Path
@@ -143,7 +144,8 @@ def claimed(page, world):
     proof = re.search(r"[0-9a-f]{64} ?\. (.+?) To check it, open", page.text)[1]
     rest = re.sub(r" The same is proved with .*?\.(?= [A-Z]|$)", "", proof)
     titles = "|".join(re.escape(f.title) for f in world.schema.features)
-    ranges = re.findall(rf"({titles}): [^;]*? \(or ([^)]*)\)", page.text)
+    facts = html.unescape("".join(re.findall(r"<li>.*?</li>", page.source)))
+    ranges = re.findall(rf"<li>({titles}): .*? \(or ([^)]*)\)</li>", facts)
     if ranges:
         rest += f" The same is proved with {', '.join(f'{t} {r}' for t, r in ranges)}. End"
     count = "one change" if len(changes) == 1 else f"{len(changes)} changes"

@@ -8,6 +8,7 @@ decisions that were left out of this.
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from proplace.explain.results import Explanations
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
+    from proplace.ledger.promise import Promise
 
 _EPOCHS, _RATE = 5, 1e-3
 _UNSEEN = 0.25  # share of the decisions
 _ANYWHERE = 1e6  # a delta that training does not reach
 _BOOK = "demo-promises.db"
+_OPEN = datetime.timedelta(days=180)  # of each promise
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +83,10 @@ def keep_promises(
     for path in folder.glob(f"{_BOOK}*"):  # of the last time
         path.unlink()
     with Ledger(book, actor="demo") as ledger:
-        issued = ledger.issue(answers, {e.index: e.index for e in answers}, wording=wording)
-        promises = map(ledger.promise, issued.new)
-        first = min(promises, key=lambda one: not (one.explanation and one.explanation.typical))
-        letter_of_promise(first, folder / "letter.html")
+        expires = datetime.datetime.now(datetime.UTC).date() + _OPEN
+        ids = {e.index: e.index for e in answers}
+        issued = ledger.issue(answers, ids, expires=expires, wording=wording)
+        letter_of_promise(min(map(ledger.promise, issued.new), key=_effort), folder / "letter.html")
         console.print(f"[bold]{len(issued.new)} promises[/bold] are in the ledger {book.name}.")
         console.print(
             "A stricter year (simulated): whoever has filed bankruptcy is refused. The model is trained "
@@ -99,6 +102,13 @@ def keep_promises(
         )
         console.print(f"{ledger.verify()}", style="dim", highlight=False)
     return book, page
+
+
+def _effort(promise: Promise) -> tuple[bool, int, int]:
+    """Order promises for the letter: typical ones first, then those of "at most" and few changes."""
+    e = promise.explanation
+    assert e is not None  # noqa: S101  (nobody is erased)
+    return not e.typical, -sum(claim.to_end for claim in e.claims), len(e.claims)
 
 
 def _retrained(
