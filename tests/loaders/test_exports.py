@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
-from sklearn.linear_model import LogisticRegression
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -65,8 +66,8 @@ def encoder(table):
     return make_column_transformer(*(step for step in steps if step[1]))
 
 
-def export(folder, pipe, table, *, zipmap=True, name="model.onnx"):
-    made = skl2onnx.to_onnx(pipe, table[:1], options={"zipmap": zipmap})
+def export(folder, pipe, table, *, zipmap=True, name="model.onnx", options=None):
+    made = skl2onnx.to_onnx(pipe, table[:1], options=options or {"zipmap": zipmap})
     path = folder / name
     path.write_bytes(made.SerializeToString())
     return path
@@ -99,6 +100,33 @@ def test_export_of_a_scaler_alone_takes_each_type_of_number(tmp_path, kind):
 
     assert model.has_original
     assert (model.predict(table) == pipe.predict(table)).all()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_imputer_of_whole_numbers_is_read(tmp_path):
+    table, y = people()
+    table = table[["income", "children"]]
+    imputer = SimpleImputer(strategy="constant", fill_value=0)
+    pipe = make_pipeline(imputer, StandardScaler(), LogisticRegression()).fit(table, y)
+    model = pp.Model.of(export(tmp_path, pipe, table)).with_column_names(list(table))
+
+    assert (model.predict(table) == pipe.predict(table)).all()
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "modified_huber"])
+def test_one_against_the_rest_is_read_from_its_scores(tmp_path, loss):
+    table, y = people()
+    table = table[["income", "age", "job"]]
+    y = np.where(table.age > 60, "old", y)
+    classifier = SGDClassifier(loss=loss, random_state=0)
+    pipe = make_pipeline(encoder(table), classifier).fit(table, y)
+    with pytest.raises(ModelNotSupportedError, match="'raw_scores': True"):
+        pp.Model.of(export(tmp_path, pipe, table))
+
+    scores = {id(classifier): {"raw_scores": True}}
+    exported = export(tmp_path, pipe, table, options=scores)
+    for source in (exported, pipe):
+        assert (pp.Model.of(source).predict(table) == pipe.predict(table)).all()
 
 
 def test_bool_column_of_an_export_is_a_binary_feature(tmp_path):

@@ -19,7 +19,7 @@ from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.loaders.columns import Single
 from proplace.loaders.layers import multi_label, per_column
 from proplace.loaders.onnx_graph import KNOWN, Graph, Named, Values, describe, unreadable
-from proplace.loaders.outputs import Output, chosen_logits, predicted, understood
+from proplace.loaders.outputs import SCORES, Output, chosen_logits, predicted, understood
 from proplace.loaders.trace import ROWS, Trace, Value, check_labels
 from proplace.loaders.verify import Whole, allowance, probe_rows, probe_table, unscaled
 from proplace.schema.values import is_missing
@@ -287,7 +287,7 @@ class _OnnxModel:
             if not output.agrees(value, logits, error):
                 raise ModelNotSupportedError(
                     f"{self.path.name}: output {output.name!r}, run by itself, differs from the network "
-                    "that was read; export the model again, with plain layers"
+                    f"that was read; {SCORES}"
                 )
 
     # -- the graph -----------------------------------------------------------------------------
@@ -859,6 +859,8 @@ def _label_encoder(model: _OnnxModel, node: _Node) -> Value:
 def _imputer(model: _OnnxModel, node: _Node) -> Value:
     a = node.attributes
     replaced = a.get("replaced_value_float", a.get("replaced_value_int64", 0.0))
+    if replaced == np.iinfo(np.int64).min:  # NaN as skl2onnx writes it for whole numbers
+        replaced = np.nan
     if not (isinstance(replaced, float) and np.isnan(replaced)):
         raise ModelNotSupportedError(
             f"{node.where} takes {replaced!r} for a missing cell; replace it by an empty cell in the "

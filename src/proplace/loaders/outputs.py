@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
 
 _ROWS = 192
+SCORES = (
+    "export the model with its logits as the only output (skl2onnx: to_onnx(pipe, table[:1], "
+    "options={id(classifier): {'raw_scores': True}})), or give the original model to Model.of"
+)
 _CLOSE = 1e-6  # what float32 constants in the graph may change a probability by
 
 Form = Literal["logits", "sigmoid", "softmax", "log_softmax", "both probabilities", "both scores"]
@@ -203,5 +207,5 @@ def _rising(labels: list[Any]) -> bool:
 def _refused(path: Path, name: str, why: str) -> ModelNotSupportedError:
     return ModelNotSupportedError(
         f"{path.name}: output {name!r} {why} (another threshold, classes in another order, a "
-        "rescaled probability?); export the model with its logits or plain probabilities as output"
+        f"rescaled probability?); {SCORES}"
     )
