@@ -383,7 +383,8 @@ def test_read_csv_returns_numbers_to_the_last_bit():
     text = "\n".join(["x,n,word", *(f"{number!r},{n},a" for n, number in enumerate(numbers))])
     found = tables.read_csv(io.BytesIO(text.encode()))
     assert found["x"].tolist() == numbers
-    assert found["n"].tolist() == list(range(5000)) and found["n"].dtype == np.int64
+    assert found["n"].tolist() == list(range(5000))
+    assert found["n"].dtype == np.int64
 
 
 def test_plain_values_are_those_of_the_schema():

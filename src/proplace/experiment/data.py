@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from proplace.core.errors import InputError, OptionError, require
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
+    import pandas as pd
 
     from proplace.core.network import Array
 

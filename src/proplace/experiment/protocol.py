@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from proplace import __version__
 from proplace.calibrate.delta import CalibrationWarning, calibrate_delta
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
+    import pandas as pd
 
     from proplace.core.network import Array
     from proplace.schema import Schema
