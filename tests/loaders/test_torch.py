@@ -383,6 +383,57 @@ def test_a_table_of_categories_alone():
         Model.of(Whole(3))
 
 
+class Recording(OneEmbedding):
+    """A module that records its rows; each copy has a record of its own."""
+
+    def prepare(self):
+        super().prepare()
+        self.record, self.scale = [], torch.ones(5)
+
+    def front(self, x):
+        if not torch.compiler.is_compiling():
+            self.record.append((x.device.type, x.detach().cpu().numpy().copy()))
+        return super().front(x) * self.scale
+
+
+ACCELERATORS = ["cuda"] if torch.cuda.is_available() else ["pretended"]
+
+
+@pytest.mark.parametrize("device", ACCELERATORS)
+def test_module_on_a_gpu_runs_there_on_legal_rows_only(device, monkeypatch):
+    """A category out of range on a GPU would end CUDA for the process."""
+    module = Recording(4).eval()
+    if device == "pretended":  # the copy that a module on a GPU would get
+        monkeypatch.setattr("proplace.loaders.torch._devices", lambda module: {"cuda"})
+        device = "cpu"
+    module.to(device).scale = module.scale.to(device)
+    weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    X = rows()
+    model = Model.of(module)
+    assert (model.predict(X) == model.predict_original(X)).mean() > 0.99
+    X[1, 0] = 9.0
+    with pytest.raises(InputError, match=r"row 1, column 'x0': 9.0 is none of the categories 0 to"):
+        model.predict_original(X)
+    assert module.record
+    assert all(where == device for where, _ in module.record)
+    assert all(np.isin(seen[:, 0], range(LABELS[0])).all() for _, seen in module.record)
+    assert all((tensor == weights[name]).all() for name, tensor in module.state_dict().items())
+
+
+def test_module_that_cannot_be_copied_is_read_on_the_cpu(monkeypatch):
+    class Fixed(Plain):
+        def __deepcopy__(self, memo):
+            raise TypeError("not this one")
+
+    module = Fixed(4)
+    monkeypatch.setattr("proplace.loaders.torch._devices", lambda module: {"cuda"})
+    with pytest.raises(ModelNotSupportedError, match=r"\(not this one\); give module.cpu\(\)"):
+        Model.of(module)
+    monkeypatch.undo()
+    model = Model.of(module.cpu())
+    assert (model.predict(rows()) == model.predict_original(rows())).all()
+
+
 def test_columns_that_are_never_looked_at_may_be_left_out():
     module = Numbers(4)
     model = Model.of(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import operator
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from proplace.core.errors import ModelNotSupportedError, require
+from proplace.core.errors import InputError, ModelNotSupportedError, require
 from proplace.loaders.trace import AmbiguousWidth, Trace, Value
 from proplace.loaders.verify import Reading, rows_of_all_sizes
 
@@ -93,7 +94,7 @@ def whole_torch(module: object) -> Whole:
 def trained_torch(module: object) -> tuple[Any, tuple[TrainedLayer, ...]]:
     """Return the module itself, unwrapped, and by their names in it the parameters of each layer."""
     read = _TorchModel(module)
-    return read.module, read.trace.chain.trained
+    return read.original, read.trace.chain.trained
 
 
 class _Parameter:
@@ -104,18 +105,27 @@ class _Parameter:
 
 
 class _TorchModel:
-    """A module, and what was read of it."""
+    """A module, and its trace.
+
+    Attributes
+    ----------
+    original
+        The module of the user, on its own device. It runs on legal rows only: a category out of
+        range on a GPU would make CUDA unusable for the whole process.
+    module
+        The module if it is on the CPU, a copy there if it is not. All trials run on it.
+    """
 
     def __init__(self, module: Any) -> None:
         self.torch = require("torch", "torch", "reading a torch module")
-        self.module = _unwrapped(self.torch, module)
-        self.name = type(self.module).__name__
-        _check_module(self.torch, self.module)
+        self.original = _unwrapped(self.torch, module)
+        self.name = type(self.original).__name__
+        _check_module(self.torch, self.original)
+        self.module = _on_cpu(self.torch, self.original)
         tensors = [*self.module.parameters(), *self.module.buffers()]
         self.precision = precision_of(self.torch, self.name, tensors)
         first = next((p for p in self.module.parameters()), None)
         self.dtype = self.torch.float32 if first is None else first.dtype
-        self.device = "cpu" if first is None else first.device
         self.trace = self._smallest()
 
     def reading(self) -> Reading:
@@ -127,12 +137,24 @@ class _TorchModel:
         )
 
     def run(self, table: pd.DataFrame) -> Array:
-        """Outputs of the module itself, in its own arithmetic, on its own device."""
-        with _evaluated(self.torch, self.module):
-            return to_numpy(self.module(self._tensor(table.to_numpy(dtype=np.float64), self.dtype)))
+        """Outputs of the original module, in its own arithmetic, on its own device."""
+        for title, column in table.items():
+            labels = self.trace.flow.sources[str(title)].labels
+            if labels is None:
+                continue
+            odd = np.flatnonzero(~column.isin(labels))
+            if len(odd):
+                raise InputError(
+                    f"row {odd[0]}, column {title!r}: {column.iloc[odd[0]]} is none of the "
+                    f"categories {labels[0]} to {labels[-1]} of the module"
+                )
+        first = next(self.original.parameters())
+        rows = self._tensor(table.to_numpy(dtype=np.float64), self.dtype).to(first.device)
+        with _evaluated(self.torch, self.original):
+            return to_numpy(self.original(rows))
 
     def _tensor(self, rows: Array, dtype: Any) -> Any:
-        return self.torch.as_tensor(np.array(rows), dtype=dtype, device=self.device)
+        return self.torch.as_tensor(np.array(rows), dtype=dtype)
 
     # -- how many columns ------------------------------------------------------------------------
 
@@ -156,6 +178,11 @@ class _TorchModel:
         raise ModelNotSupportedError(
             f"{self.name} cannot be run on rows of numbers: {reason}. Its forward must take one tensor "
             "of rows and return one tensor"
+            + (
+                ""
+                if self.module is self.original
+                else ". It is read on the CPU: write x.device in forward, not the name of a device"
+            )
         )
 
     def _first_width(self) -> int | None:
@@ -710,6 +737,30 @@ def _unwrapped(torch: Any, module: Any) -> Any:
             module = module.module
         else:
             return module
+
+
+def _devices(module: Any) -> set[str]:
+    return {tensor.device.type for tensor in (*module.parameters(), *module.buffers())}
+
+
+def _on_cpu(torch: Any, module: Any) -> Any:
+    """Return the module if it is on the CPU, else a copy there."""
+    if _devices(module) <= {"cpu", "meta"}:
+        return module
+    try:
+        twin = copy.deepcopy(module).cpu()
+    except Exception as error:
+        for path, leaf in _layers(torch.nn, module):
+            check_leaf(torch.nn, path, leaf)
+        raise ModelNotSupportedError(
+            f"{type(module).__name__} cannot be copied to the CPU to be read there ({error}); give "
+            "module.cpu()"
+        ) from error
+    for part in twin.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor):  # a plain attribute, which cpu() leaves out
+                setattr(part, name, value.cpu())
+    return twin
 
 
 def _check_module(torch: Any, module: Any) -> None:
