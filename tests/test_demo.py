@@ -119,7 +119,7 @@ def test_promises_break_or_are_kept_by_how_the_model_is_retrained(demo):
     assert names[:3] == ["not at all", "freely", "within the promised set"]
     with pp.Ledger(folder / NAME / "demo-promises.db", create=False) as ledger:
         assert ledger.verify().valid
-        audits = [entry.facts for entry in ledger.history() if entry.kind == "audited"]
+        audits = [entry.facts for entry in list(ledger.entries()) if entry.kind == "audited"]
         promises = len(ledger.promises())
     assert promises
     for row, audit in zip(rows, audits, strict=True):

@@ -71,7 +71,7 @@ def test_a_release_gate(folder):
     assert bad.json["counts"]["broken"] > 0
     assert audit(folder, "new").returncode == 0
     with pp.Ledger(folder / "promises.db") as ledger:
-        kinds = [entry.kind for entry in ledger.history()]
+        kinds = [entry.kind for entry in list(ledger.entries())]
         assert kinds.count("audited") == 3
         assert ledger.verify().valid
 
@@ -200,7 +200,7 @@ def test_a_killed_audit_leaves_the_ledger_whole(folder):
         process.join()
         with pp.Ledger(folder / "promises.db") as ledger:
             assert ledger.verify().valid
-            audits = [entry for entry in ledger.history() if entry.kind == "audited"]
+            audits = [entry for entry in list(ledger.entries()) if entry.kind == "audited"]
         assert len(audits) == (process.exitcode == 0)
         if process.exitcode == 0:
             break

@@ -55,7 +55,7 @@ def test_columns_of_arrays_keep_their_order(ledger):
     assert ledger.audit(model).counts["proved"] == 3
     answer = ledger.promise(ids[0]).answer
     assert ledger.redeem(ids[0], answer, model, record=False).verdict == "met_exactly"
-    ledger.adopt(model)
+    ledger.set_current_model(model)
     assert ledger.redeem(ids[0], answer).verdict == "met_exactly"
     assert pp.retrain.repair(model, ledger).mended == ()
 
@@ -356,7 +356,7 @@ def test_the_clock_cannot_be_moved(ledger, monkeypatch, epoch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     ledger.issue(result, ["x0", "x1"], expires="2999-06-30")
     assert len(ledger.promises(state="open")) == 4
-    assert ledger.adopt(model).time.startswith("20")
+    assert ledger.set_current_model(model).time.startswith("20")
 
 
 def test_an_answer_that_fills_a_missing_cell_is_judged_with_the_cell_filled(ledger):

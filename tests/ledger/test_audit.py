@@ -186,7 +186,7 @@ def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
     numbers, audit = three(ledger)
     assert audit.counts == {"proved": 0, "holds": 2, "broken": 1, "undecided": 0}
     assert audit.broken == (numbers[2],)
-    entry = ledger.history()[-1]
+    entry = list(ledger.entries())[-1]
     assert (entry.kind, entry.seq) == ("audited", audit.number)
     assert last(ledger)["counts"] == audit.counts
     found = ledger.verdicts(audit.number)[["verdict", "margin"]]

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from proplace.core.errors import DeltaError, LedgerError
 from support.errors import raises
-from support.lenders import repaying, repayments
+from support.lenders import open_promises, repaying, repayments
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_promises_of_two_models_have_a_set_in_common(ledger, model):
     second = pp.retrain.refit_within(first, *repayments(1, strict=30.0), 0.004)
     promise(ledger, second, 0.008, slice(5, 10), "b")
     both = ledger.promised_set(second)
-    sets = [group.terms.guarantee.members[0].shifts for group in ledger.open_promises()]
+    sets = [group.terms.guarantee.members[0].shifts for group in open_promises(ledger)]
     assert len(sets) == 2
     for end in (both.low, both.high):  # its corners lie in each of them, exactly
         assert all(shifts.contains(end) for shifts in sets)

@@ -33,13 +33,13 @@ REFUSED = "another model than the current one"
 def test_issue_refuses_answers_of_another_model(place):
     with pp.Ledger(place) as ledger:
         ledger.issue(answers(1), ["anna"])
-        ledger.adopt(LATER)
+        ledger.set_current_model(LATER)
         head = ledger.head
         with raises(LedgerError, name="result", match=REFUSED):
             ledger.issue(answers(1, 1), ["bert"])
         assert ledger.head == head
         ledger.issue(answers(1, 1, net=LATER), ["bert"])
-        ledger.adopt(NET)
+        ledger.set_current_model(NET)
         ledger.issue(answers(1, 2), ["carla"])
         with raises(LedgerError, name="result", match=REFUSED):
             ledger.issue(answers(1, 3, net=LATER), ["dora"])
@@ -52,7 +52,7 @@ def test_issue_refuses_answers_if_another_model_is_set_while_they_are_checked(
 
     def draft_while_another_sets(*args, **options):
         with pp.Ledger(place) as other:
-            other.adopt(LATER)
+            other.set_current_model(LATER)
         return draft(*args, **options)
 
     with pp.Ledger(place) as ledger:
@@ -77,16 +77,16 @@ def test_issue_of_a_folder_refuses_answers_of_another_model(ledger, tmp_path):
         certificates=True,
     )
     ledger.issue(answers(1), ["anna"])
-    ledger.adopt(LATER)
+    ledger.set_current_model(LATER)
     with raises(LedgerError, match=REFUSED):
         ledger.issue_folder(tmp_path / "out")
-    ledger.adopt(NET)
+    ledger.set_current_model(NET)
     assert ledger.issue_folder(tmp_path / "out").new == 2
 
 
 def test_answers_of_the_current_model_are_issued_however_it_was_given(lender, ledger, tmp_path):
     """The pipeline itself, its file, with a schema or without."""
-    ledger.adopt(lender.pipe)
+    ledger.set_current_model(lender.pipe)
     result = lender.result
     people = [f"p{n}" for n in range(len(result))]
     assert ledger.issue(result, people).new
@@ -99,24 +99,24 @@ def test_answers_of_the_current_model_are_issued_however_it_was_given(lender, le
         model.network,
         lender.pipe,
     ):
-        ledger.adopt(given)
+        ledger.set_current_model(given)
         assert not ledger.issue(result, people).new  # known, and not refused
     for other in (
         lender.accepting(0.01),
         deciding(lender.frame, 1),
         deciding(applicants(300, 9)),
     ):
-        ledger.adopt(other)
+        ledger.set_current_model(other)
         with raises(LedgerError, name="result", match=REFUSED):
             ledger.issue(result, people)
 
 
 def test_scaler_that_was_fitted_again_makes_another_model(lender, ledger):
-    ledger.adopt(lender.pipe)
+    ledger.set_current_model(lender.pipe)
     ledger.issue(lender.result, [f"p{n}" for n in range(len(lender.result))])
     other = tilted(lender.pipe, 0.0)
     other[0].named_transformers_["pipeline"][-1].mean_ += 1e-9
-    ledger.adopt(other)
+    ledger.set_current_model(other)
     with raises(LedgerError, name="result", match=REFUSED):
         ledger.issue(lender.result, [f"q{n}" for n in range(len(lender.result))])
 
@@ -125,9 +125,9 @@ def test_renewed_answers_are_issued_once_their_model_is_the_current_one(tmp_path
     strict = pp.Network([([[2.0, -1.0], [-1.0, 1.5]], [-0.1, 0.2]), ([[1.5, -0.7]], [-0.9])])
     table = pd.DataFrame({"income": [20, 99, 98, 99], "debt": [30, 1, 0, 2]})
     with pp.Ledger(tmp_path / "promises.db") as ledger:
-        ledger.adopt(pp.Model.of(NET).with_schema(INCOME_DEBT))
+        ledger.set_current_model(pp.Model.of(NET).with_schema(INCOME_DEBT))
         ledger.issue(answers(2), ["a", "b"])
-        audit = ledger.audit(ledger.described(strict))
+        audit = ledger.audit(strict)
         explainer = pp.Proplace(strict, 0.005, schema=INCOME_DEBT, k=2).fit(table)
         renewal = audit.renew(explainer)
         with raises(LedgerError, match=REFUSED):
@@ -141,7 +141,7 @@ def test_promise_is_of_the_model_before_it_while_two_processes_race(place):
     results = {name: answers(40, net=net) for name, net in (("old", NET), ("new", LATER))}
     with pp.Ledger(place) as ledger:
         ledger.issue(results["old"][:1], ["first"])
-        ledger.adopt(NET)
+        ledger.set_current_model(NET)
     gate = fork.Event()
 
     def issue():
@@ -156,7 +156,7 @@ def test_promise_is_of_the_model_before_it_while_two_processes_race(place):
         gate.wait()
         with pp.Ledger(place) as ledger:
             for net in (LATER, NET) * 20:
-                ledger.adopt(net)
+                ledger.set_current_model(net)
 
     processes = [fork.Process(target=job) for job in (issue, set_model)]
     for process in processes:
@@ -187,7 +187,7 @@ def test_redeem_asks_the_model_that_is_current_when_it_is_written_down(place, mo
         found = presented(*args)
         monkeypatch.setattr(ledgers, "presented", presented)
         with pp.Ledger(place) as other:
-            other.adopt(STRICT)
+            other.set_current_model(STRICT)
         return found
 
     with pp.Ledger(place) as ledger:

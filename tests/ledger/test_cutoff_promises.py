@@ -15,6 +15,7 @@ from proplace.core.errors import DeltaError, InputError
 from proplace.loaders.cutoffs import Threshold
 from proplace.retrain.sklearn import SklearnParameters
 from support.errors import raises
+from support.lenders import open_promises
 
 pytest.importorskip("sqlalchemy")
 
@@ -60,7 +61,7 @@ def answers_of(pipe, delta=0.02, cutoff=CUTOFF, count=4):
 
 
 def numbers_of(ledger):
-    return [int(number) for group in ledger.open_promises() for number in group.ids]
+    return [int(number) for group in open_promises(ledger) for number in group.ids]
 
 
 def rows_of(answers):

@@ -85,14 +85,14 @@ def test_there_must_be_an_audit(ledger):
 
 def test_entries_of_some_kinds(ledger):
     ledger.audit(small.LATER)
-    everything = ledger.history()
+    everything = list(ledger.entries())
     kinds = {"issued", "audited"}
     assert list(ledger.entries(kinds=kinds)) == [e for e in everything if e.kind in kinds]
     assert list(ledger.entries(kinds=())) == []
 
 
-def test_a_described_model_is_adopted_and_decides_on_who_comes_back(ledger, later):
-    audit = ledger.audit(ledger.described(later))
+def test_an_approved_model_decides_on_returning_people(ledger, later):
+    audit = ledger.audit(later)
     entry = ledger.approve(audit.number, note="in the set")
     assert (entry.facts["go"], entry.facts["by"]) == (True, "anna")
     number = next(ledger.entries(kinds=("issued",))).promise
@@ -103,10 +103,11 @@ def test_a_described_model_is_adopted_and_decides_on_who_comes_back(ledger, late
     assert ledger.verify().valid
 
 
-def test_a_model_that_nobody_could_ask_is_not_adopted(ledger, later):
-    audit = ledger.audit(later)
+def test_a_model_of_other_columns_is_not_approved(ledger, tmp_path):
+    pp.Network([([[1.0, 1.0, 1.0]], [0.0])]).save(tmp_path / "wide.npz")
+    audit = ledger.audit(tmp_path / "wide.npz")
     head = ledger.head
-    with raises(LedgerError, name="audit", match="described"):
+    with raises(LedgerError, name="audit", match="with_schema"):
         ledger.approve(audit.number)
     assert ledger.head == head
     ledger.reject(audit.number)

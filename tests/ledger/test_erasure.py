@@ -20,7 +20,7 @@ from proplace.ledger import tables
 from proplace.ledger.chain import commitment, personal_parts
 from proplace.ledger.database import Database
 from support.errors import raises
-from support.lenders import changed
+from support.lenders import changed, open_promises
 
 fork = multiprocessing.get_context("fork")
 PEOPLE = ["Anna-8f1c", "Bert-77aa", "Carla-02d4"]
@@ -87,7 +87,7 @@ def test_what_is_left_of_a_promise(place, unlike):
         assert promise.sentence == ""
         assert promise.terms.request.target == 1
         assert ledger.promises(person=PEOPLE[1]).empty
-        assert sum(len(group.ids) for group in ledger.open_promises()) == 2
+        assert sum(len(group.ids) for group in open_promises(ledger)) == 2
         head = ledger.head
         assert ledger.erase(PEOPLE[1]) == ()  # nobody knows them any more
         assert ledger.head == head
@@ -105,7 +105,7 @@ def test_erase_removes_all_promises_of_the_people_and_of_nobody_else(place, resu
         kept = ledger.promise(other)
         assert kept.point.tolist() == boxed[0].encoded_counterfactual.tolist()
         assert np.all(kept.low < kept.point)
-        assert [entry.kind for entry in ledger.history(emil)] == ["issued", "erased"]
+        assert [entry.kind for entry in list(ledger.entries(emil))] == ["issued", "erased"]
         with raises(LedgerError, name="ids"):
             ledger.erase(["annabel", "ANNA"])
         assert ledger.erase(None) == ()
@@ -141,7 +141,7 @@ def test_a_commitment_tells_nothing_without_its_salt(place, result):
         one, two = ledger.issue(result[:1], ["a"]).ids[0], None
         ledger.withdraw(one, "once more")
         two = ledger.issue(result[:1], ["a"]).ids[0]
-        said = [ledger.history(number)[0].facts["commitment"] for number in (one, two)]
+        said = [next(ledger.entries(number)).facts["commitment"] for number in (one, two)]
         assert said[0] != said[1]
 
 

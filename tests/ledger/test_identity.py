@@ -70,7 +70,7 @@ def test_ledger_that_is_overwritten_in_place_is_an_error(book, result, tmp_path)
 def test_identity_is_that_of_the_first_entry_and_goes_with_copies(book, tmp_path):
     shutil.copyfile(book, tmp_path / "copy.db")
     with pp.Ledger(book) as one, pp.Ledger(tmp_path / "copy.db") as other:
-        assert one.identity == other.identity == one.history()[0].facts["ledger"]
+        assert one.identity == other.identity == next(one.entries()).facts["ledger"]
     with pp.Ledger(tmp_path / "new.db") as new:
         assert new.identity != one.identity
 

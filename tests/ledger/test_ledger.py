@@ -21,7 +21,17 @@ from proplace.ledger.database import Database
 from proplace.ledger.promise import person_id
 from proplace.ledger.tables import VERSION
 from support.errors import raises
-from support.lenders import INCOME_DEBT, LATER, LOAN, NET, TRAINING, answers, changed, refused
+from support.lenders import (
+    INCOME_DEBT,
+    LATER,
+    LOAN,
+    NET,
+    TRAINING,
+    answers,
+    changed,
+    open_promises,
+    refused,
+)
 
 PEOPLE = ["anna", "bert", "carla"]
 
@@ -78,7 +88,7 @@ def test_a_tolerance_is_kept_with_its_box(ledger, boxed):
         box = (promise.low, promise.high)
         (terms,) = promise.terms.guarantee.members
         assert promise.certificate.check(terms.network, terms.shifts, box=box).accepted
-    (group,) = ledger.open_promises()
+    (group,) = open_promises(ledger)
     assert group.boxed.all()
 
 
@@ -129,9 +139,9 @@ def test_states_and_history(ledger, result):
     ledger.erase("carla")
     states = ledger.promises()["state"].to_dict()
     assert states == {anna: "withdrawn", bert: "renewed", carla: "erased", new: "open"}
-    assert [e.kind for e in ledger.history(bert)] == ["issued", "renewed"]
-    assert ledger.history(bert)[1].facts == {"into": [new]}
-    assert ledger.history(anna)[1].facts == {"reason": "the product is no longer sold"}
+    assert [e.kind for e in list(ledger.entries(bert))] == ["issued", "renewed"]
+    assert list(ledger.entries(bert))[1].facts == {"into": [new]}
+    assert list(ledger.entries(anna))[1].facts == {"reason": "the product is no longer sold"}
     assert list(ledger.promises(state="open").index) == [new]
     assert list(ledger.promises(person="bert").index) == [bert, new]
     for number in (anna, bert, carla):
@@ -152,7 +162,7 @@ def test_a_reason_that_stays_names_nobody(book, result):
 def test_who_writes_is_noted(place, result):
     with pp.Ledger(place, actor="branch 7") as ledger:
         ledger.issue(result, PEOPLE)
-        kinds = {e.kind for e in ledger.history() if e.facts.get("by") == "branch 7"}
+        kinds = {e.kind for e in list(ledger.entries()) if e.facts.get("by") == "branch 7"}
     assert kinds == {"document", "issued"}
 
 
@@ -160,7 +170,7 @@ def test_bodies_of_entries_hold_nothing_of_a_person(ledger, result):
     """Neither ids nor values, sentences, points or certificates: they could never be erased."""
     ledger.issue(result, ["Anna-Person-1", "Bert-Person-2", "Carla-Person-3"])
     allowed = {"terms", "issued", "expires", "commitment", "digest", "kind"}
-    for entry in ledger.history()[1:]:
+    for entry in list(ledger.entries())[1:]:
         assert set(entry.facts) <= allowed
         assert "Person" not in str(tuple(entry))
 
@@ -229,7 +239,7 @@ def test_a_promise_ends_with_its_last_day(ledger, result):
         assert ledger.promise(number, as_of=as_of).state == state
         assert list(ledger.promises(as_of=as_of)["state"]) == [state]
         assert len(ledger.promises(state=state, as_of=as_of)) == 1
-        assert len(list(ledger.open_promises(as_of))) == (state == "open")
+        assert len(list(open_promises(ledger, as_of))) == (state == "open")
 
 
 def test_an_expired_promise_does_not_stand_in_the_way(book, result, monkeypatch):
@@ -482,10 +492,10 @@ def test_verify_detects_a_second_opening(ledger, result):
 def test_an_empty_result_and_an_empty_ledger(ledger, result):
     assert ledger.issue(result[:0], []).ids == ()
     assert ledger.promises().empty
-    assert list(ledger.open_promises()) == []
+    assert list(open_promises(ledger)) == []
     assert ledger.verify().valid
     assert ledger.erase("nobody") == ()
-    assert [e.kind for e in ledger.history()] == ["opened"]
+    assert [e.kind for e in list(ledger.entries())] == ["opened"]
 
 
 # -- many ------------------------------------------------------------------------------------------
@@ -499,7 +509,7 @@ def test_thousands_of_promises_in_groups_and_by_person(ledger, result):
     other = ledger.issue(answers(5, net=LATER), [f"q{n}" for n in range(5)])
     assert len(set(issued.new)) == 2700
     ledger.withdraw(issued.new[17], "a test")
-    groups = list(ledger.open_promises())
+    groups = list(open_promises(ledger))
     found = [number for group in groups for number in group.ids.tolist()]
     assert sorted(found) == sorted({*issued.new, *other.new} - {issued.new[17]})
     assert len({group.terms.digest for group in groups}) == 2
@@ -560,8 +570,8 @@ def test_lone_surrogates_are_refused_or_written_and_read_back(tmp_path, result):
         ):
             with raises(LedgerError, match="printed"):
                 ask()
-        ledger.adopt(NET, note=LONE)
-        assert ledger.history()[-1].facts["note"] == LONE
+        ledger.set_current_model(NET, note=LONE)
+        assert list(ledger.entries())[-1].facts["note"] == LONE
         ledger.withdraw(number, LONE)
         words = pp.Wording(f"the loan{LONE}", ["refused", "approved"])
         (number,) = ledger.issue(result[1:2], ["bert"], wording=words).ids

@@ -229,13 +229,13 @@ def test_broken_is_never_hidden_and_leaves_the_promise_open(lender, ledger):
     assert "BROKEN" in str(found)
     assert not found.closes
     assert ledger.promise(number).state == "open"
-    entry = ledger.history(number)[-1]
+    entry = list(ledger.entries(number))[-1]
     assert (entry.seq, entry.kind, entry.facts["verdict"]) == (found.entry, "presented", "broken")
     kept = ledger.redeem(number, row)  # by the model of the promise
     assert kept.verdict == "met_exactly"
     assert ledger.promise(number).state == "redeemed"
-    assert [e.kind for e in ledger.history(number)] == ["issued", "presented", "redeemed"]
-    assert list(ledger.presented(number)["verdict"]) == ["broken", "met_exactly"]
+    assert [e.kind for e in list(ledger.entries(number))] == ["issued", "presented", "redeemed"]
+    assert list(ledger.attempts(number)["verdict"]) == ["broken", "met_exactly"]
     assert ledger.verify().valid
 
 
@@ -253,13 +253,13 @@ def test_what_closes_a_promise(lender, ledger, verdict):
     model = lender.accepting() if verdict == "accepted_anyway" else lender.pipe
     model = lender.refusing() if verdict == "broken" else model
     assert ledger.redeem(number, row, model, record=False).verdict == verdict
-    assert len(ledger.history(number)) == 1
+    assert len(list(ledger.entries(number))) == 1
     found = ledger.redeem(number, row, model)
     assert found.verdict == verdict
     closed = verdict in ("met_exactly", "met_within_tolerance", "accepted_anyway")
     assert ledger.promise(number).state == ("redeemed" if closed else "open")
-    assert ledger.history(number)[-1].kind == ("redeemed" if closed else "presented")
-    seen = ledger.presented(number).loc[found.entry]
+    assert list(ledger.entries(number))[-1].kind == ("redeemed" if closed else "presented")
+    seen = ledger.attempts(number).loc[found.entry]
     assert seen["row"] == row
     assert seen["verdict"] == verdict
     assert ledger.verify().valid
@@ -423,12 +423,12 @@ def test_the_model_adopted_last_decides(lender, ledger):
     row = answer_of(ledger.promise(number))
     ask = lambda model=None: ledger.redeem(number, row, model, record=False).verdict  # noqa: E731
     assert ask() == "met_exactly"
-    ledger.adopt(lender.accepting(), note="spring")
-    entry = ledger.adopt(lender.refusing(), note="autumn")
+    ledger.set_current_model(lender.accepting(), note="spring")
+    entry = ledger.set_current_model(lender.refusing(), note="autumn")
     assert (entry.kind, entry.facts["note"], entry.promise) == ("adopted", "autumn", None)
     assert ask() == "broken"
     assert ask(lender.pipe) == "met_exactly"  # given here, it goes before
-    ledger.adopt(lender.pipe)
+    ledger.set_current_model(lender.pipe)
     assert ask() == "met_exactly"
     assert ledger.verify().valid
 
@@ -436,7 +436,7 @@ def test_the_model_adopted_last_decides(lender, ledger):
 def test_an_adopted_model_is_the_one_that_was_given(lender, ledger):
     """What is kept of a retrained pipeline says what the pipeline says, with scalers of its own."""
     other = deciding(applicants(300, 7), seed=3)
-    ledger.adopt(other)
+    ledger.set_current_model(other)
     rows = applicants(20, 9)
     number = numbers_of(ledger)[0]
     promise = ledger.promise(number)
@@ -459,7 +459,7 @@ def test_networks_take_rows_as_the_promise_encodes_them(lender, ledger):
             verdict,
             "granted" if verdict == "met_exactly" else "refused",
         )
-        ledger.adopt(net)
+        ledger.set_current_model(net)
         assert ledger.redeem(number, row, record=False).verdict == verdict
 
 
@@ -475,7 +475,7 @@ def test_models_that_do_not_fit_are_refused(lender, ledger, tmp_path):
     with raises(TargetError, name="model", value="granted"):
         ledger.redeem(number, row, other)
     with raises(LedgerError, name="model"):
-        pp.Ledger(tmp_path / "new.db").adopt(pp.Network([([[1.0, 1.0]], [0.0])]))
+        pp.Ledger(tmp_path / "new.db").set_current_model(pp.Network([([[1.0, 1.0]], [0.0])]))
 
 
 def test_a_torch_module_is_asked_itself(tmp_path):
@@ -549,11 +549,11 @@ def test_a_row_on_the_boundary_is_said_to_be_one(lender, ledger):
     row = answer_of(ledger.promise(number))
     model = pp.Model.of(lender.pipe)
     logit = float(model.network.logits(model.encode(pd.DataFrame([row])))[0, 0])
-    ledger.adopt(tilted(lender.pipe, -logit))
+    ledger.set_current_model(tilted(lender.pipe, -logit))
     found = ledger.redeem(number, row, record=False)
     assert found.near
     assert "rounding may decide" in str(found)
-    ledger.adopt(tilted(lender.pipe, -logit + lender.sign * 0.01))
+    ledger.set_current_model(tilted(lender.pipe, -logit + lender.sign * 0.01))
     found = ledger.redeem(number, row, record=False)
     assert (found.near, found.verdict) == (False, "met_exactly")
 
@@ -570,10 +570,10 @@ def test_days(lender, tmp_path):
         ledger.redeem(number, row, as_of="2999-12-31")
     with raises(LedgerError, name="promise", match="issued"):
         ledger.redeem(number, row, as_of="2000-01-01")
-    assert len(ledger.history(number)) == 1
+    assert len(list(ledger.entries(number))) == 1
     found = ledger.redeem(number, row, as_of="2999-12-30")
     assert (found.verdict, found.day) == ("met_exactly", "2999-12-30")
-    assert ledger.history(number)[-1].facts["day"] == "2999-12-30"
+    assert list(ledger.entries(number))[-1].facts["day"] == "2999-12-30"
 
 
 def test_closed_promises_are_refused_with_the_reason(lender, ledger):
@@ -614,7 +614,7 @@ def test_two_at_once_redeem_it_once(ledger, monkeypatch):
     monkeypatch.setattr("proplace.ledger.ledger.presented", interrupted)
     with raises(LedgerError, name="promise", match="redeemed"):
         ledger.redeem(number, row)
-    assert [e.kind for e in ledger.history(number)] == ["issued", "redeemed"]
+    assert [e.kind for e in list(ledger.entries(number))] == ["issued", "redeemed"]
 
 
 # -- personal data ---------------------------------------------------------------------------------
@@ -625,16 +625,18 @@ def test_what_a_person_was_is_beside_the_chain_and_can_be_erased(lender, ledger,
     promise = ledger.promise(number)
     row = answer_of(promise) | {"share": 0.8123456789}
     ledger.redeem(number, row, lender.refusing())
-    assert not any("8123456789" in e.body or promise.person in e.body for e in ledger.history())
+    assert not any(
+        "8123456789" in e.body or promise.person in e.body for e in list(ledger.entries())
+    )
     files = [tmp_path / f"promises.db{end}" for end in ("", "-wal")]
     content = lambda: b"".join(file.read_bytes() for file in files if file.exists())  # noqa: E731
     assert b"8123456789" in content()
     ledger.erase(promise.person)
     assert b"8123456789" not in content()
     assert promise.person.encode() not in content()
-    assert len(ledger.presented(number)) == 0
-    assert [e.kind for e in ledger.history(number)] == ["issued", "presented", "erased"]
-    assert len(ledger.history(number)[-1].facts["entries"]) == 2
+    assert len(ledger.attempts(number)) == 0
+    assert [e.kind for e in list(ledger.entries(number))] == ["issued", "presented", "erased"]
+    assert len(list(ledger.entries(number))[-1].facts["entries"]) == 2
     assert ledger.verify().valid
 
 

@@ -40,7 +40,7 @@ def full(place, result, boxed):
         ledger.issue(boxed, ["dora", "emil"])
         ledger.issue(answers(1, 9, net=LATER), ["anna"], existing="renew")
         ledger.withdraw(ids[1], "the product is no longer sold")
-        ledger.adopt(NET, "in use since spring")
+        ledger.set_current_model(NET, "in use since spring")
         assert ledger.redeem(ids[2], result[2].original.to_dict()).verdict == "not_met"
         assert ledger.redeem(ids[2], result[2].counterfactual.to_dict()).verdict == "met_exactly"
         assert len(ledger.audit(LATER).to_frame()) == 3

@@ -18,7 +18,7 @@ from proplace.core.errors import LedgerError
 from proplace.ledger import tables
 from proplace.ledger.chain import Verifier
 from proplace.ledger.database import Database, Writer, _write_ahead
-from support.lenders import LATER, answers
+from support.lenders import LATER, answers, open_promises
 
 fork = multiprocessing.get_context("fork")  # at once: everything is imported already
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -54,7 +54,7 @@ def checked(place, promises):
         assert found.valid, str(found)
         people = ledger.promises()["person"].tolist()
         assert sorted(people) == sorted(promises)
-        return ledger.history()
+        return list(ledger.entries())
 
 
 def test_processes_that_issue_at_once(place, result):
@@ -94,7 +94,7 @@ def test_of_two_that_renew_at_once_the_later_one_holds(place, result):
 def test_a_reader_sees_one_state_while_others_write(place, result):
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])
-        reader, database = ledger.open_promises(), Database(place)
+        reader, database = open_promises(ledger), Database(place)
         with database.read() as connection:
             before = Verifier(connection, None).verify()
             ledger.issue(answers(1, 8), ["d"])

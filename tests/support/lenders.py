@@ -24,6 +24,8 @@ from proplace.core.guarantee import Guarantee, Member
 from proplace.explain.results import Setting
 from proplace.ledger.chain import canonical
 from proplace.ledger.issue import Draft, append_promise
+from proplace.ledger.promise import open_groups
+from proplace.ledger.tables import now
 from proplace.ledger.terms import terms_documents
 
 # -- two features, whose answers are found in an instant -------------------------------------------
@@ -74,6 +76,12 @@ def repaying(labels=(0, 1), seed=0):
     table, good = repayments()
     mlp = MLPClassifier((6, 5), max_iter=200, random_state=seed, learning_rate_init=0.01)
     return _fit(make_pipeline(StandardScaler(), mlp), table, [labels[one] for one in good])
+
+
+def open_promises(ledger, day=None):
+    """Open promises in groups of the same terms, as an audit reads them."""
+    with ledger._database.read() as connection:
+        yield from open_groups(connection, str(day or now()[:10]))
 
 
 # -- a network, and features of every kind ---------------------------------------------------------
@@ -281,4 +289,4 @@ def verdicts(audit):
 
 def last(ledger):
     """Facts of the last entry."""
-    return json.loads(ledger.history()[-1].body)
+    return json.loads(list(ledger.entries())[-1].body)

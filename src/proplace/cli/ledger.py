@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from proplace.ledger.promise import Promise
     from proplace.schema import Schema
 
+_PAGE = 20_000  # promises that are read at once
 NOT_MET, BROKEN = 3, 4
 """Exit statuses of `redeem`."""
 
@@ -125,7 +126,7 @@ def show(place: Place, number: Number, as_of: AsOf = None, as_json: common.Json 
     proplace ledger show promises.db 5
     """
     with _opened(place) as opened:
-        promise, history = opened.promise(number, as_of=as_of), opened.history(number)
+        promise, history = opened.promise(number, as_of=as_of), list(opened.entries(number))
     entries = [
         {"entry": e.seq, "time": e.time, "kind": e.kind, **_public(e.facts)} for e in history
     ]
@@ -329,7 +330,7 @@ def adopt(
     if schema is not None:
         whole = common.with_schema(whole, schema)
     with _opened(place, by) as opened:
-        entry = opened.adopt(whole, note)
+        entry = opened.set_current_model(whole, note)
     say(f"{model} decides from entry {entry.seq} on")
 
 
@@ -390,6 +391,8 @@ def export(
 ) -> None:
     """Write what is in a ledger to files, for other tools; nothing is overwritten.
 
+    The promises are listed from the latest to the first.
+
     [bold]Example[/bold]
 
     proplace ledger export promises.db --chain chain.jsonl --promises promises.csv
@@ -427,12 +430,11 @@ def _write_csv(opened: Ledger, path: Path, as_of: str | None) -> None:
     from proplace.tables.files import write_csv  # noqa: PLC0415
 
     with _whole(path) as part, part.open("wb") as file:
-        header = True
-        for frame in opened.promises_in_parts(as_of=as_of):
-            write_csv(frame.reset_index(), file, header=header)
-            header = False
-        if header:
-            write_csv(opened.promises(state="open").iloc[:0].reset_index(), file)
+        frame = opened.page(_PAGE, as_of=as_of)
+        write_csv(frame.reset_index(), file)
+        while len(frame):
+            frame = opened.page(_PAGE, before=frame.index[-1], as_of=as_of)
+            write_csv(frame.reset_index(), file, header=False)
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from proplace.core.errors import LedgerError, OptionError
+from proplace.core.errors import LedgerError, OptionError, ProplaceError
 from proplace.core.guarantee import CURRENT_MODEL
 from proplace.ledger.chain import verdicts_digest
 from proplace.ledger.issue import Issued
-from proplace.ledger.promise import wording_of
+from proplace.ledger.promise import recipients, wording_of
+from proplace.ledger.redeem import reading
 from proplace.ledger.tables import now
 from proplace.ledger.terms import model_documents
 from proplace.ledger.verdicts import ALARMS, NOTES, VERDICTS, Comparison, Judgement, judge
@@ -24,7 +26,7 @@ from proplace.loaders.model import Model
 if TYPE_CHECKING:
     import datetime
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -178,6 +180,11 @@ class Audit:
             )
         return VERDICTS[int(self.found.verdict[at])]
 
+    def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
+        """Return the recipients of some promises, in the order given."""
+        with self.ledger._database.read() as connection:
+            return recipients(connection, numbers)
+
     def to_frame(self, verdict: Verdict | None = None) -> pd.DataFrame:
         """One row for each promise: person, verdict, margin, note, last day and sentence.
 
@@ -190,7 +197,7 @@ class Audit:
         if verdict is not None:
             chosen = np.flatnonzero(self.found.verdict == VERDICTS.index(verdict))
         numbers = self.ids[chosen].tolist()
-        people = self.ledger.recipients(numbers)
+        people = self.recipients(numbers)
         columns = {
             "person": [one.person for one in people],
             "verdict": [VERDICTS[n] for n in self.found.verdict[chosen].tolist()],
@@ -308,7 +315,7 @@ class Auditor:
     _parts: list[Judgement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.model = Model.of(self.source)
+        self.model = self.named = Model.of(self.source)
         self._stated = self.model.threshold is not None
 
     def adopt_cutoff(self, base: Model | None) -> None:
@@ -317,6 +324,18 @@ class Auditor:
             return
         one_cutoff([base, *(terms.model for terms in self._terms.values())])
         self.model = with_cutoff_of(base, self.model)
+
+    def describe(self, latest: Model | None) -> None:
+        """Name the columns of the model as the latest promise does, if that can be done.
+
+        The named model is recorded, so that the ledger can redeem promises with it later.
+        """
+        if latest is None:
+            return
+        if not self.compared:
+            self.adopt_cutoff(latest)
+        with contextlib.suppress(ProplaceError):
+            self.named = reading(self.source, latest)
 
     def judge(self, group: OpenPromises) -> None:
         """Judge some promises of the same terms."""
@@ -350,7 +369,7 @@ class Auditor:
             )
             for name, one in self.compared.items()
         )
-        digest = model_documents(self.model)[-1].digest
+        digest = model_documents(self.named)[-1].digest
         found = Judgement(*fields)  # type: ignore[arg-type]
         name = self.model.origin.name
         own = self.model.network
@@ -359,7 +378,7 @@ class Auditor:
 
     def recorded(self, audit: Audit, writer: Writer) -> Audit:
         """Write an audit down, with the model and all verdicts."""
-        writer.keep(model_documents(self.model))
+        writer.keep(model_documents(self.named))
         body = {
             "model": audit.model_digest,
             "as_of": audit.as_of,
@@ -492,7 +511,7 @@ class Renewal:
 def renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any]) -> Renewal:
     """Search new answers for the broken promises of an audit."""
     _check_explains(explainer, audit.network)
-    broken = audit.ledger.recipients(audit.broken if n is None else audit.broken[:n])
+    broken = audit.recipients(audit.broken if n is None else audit.broken[:n])
     groups: dict[tuple[Label, str | None, str, str], dict[str, list[Recipient]]] = {}
     words: dict[tuple[str, Label], tuple[str, str]] = {}
     last: dict[tuple[str, Label], str | None] = {}

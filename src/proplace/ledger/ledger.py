@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 import re
 import unicodedata
@@ -36,7 +35,6 @@ from proplace.ledger.issue import (
     setting_of,
 )
 from proplace.ledger.promise import (
-    CHUNK,
     HEAD,
     audited,
     latest_model,
@@ -45,7 +43,6 @@ from proplace.ledger.promise import (
     person_id,
     promise_of,
     promise_rows,
-    recipients,
     renewed_into,
 )
 from proplace.ledger.redeem import (
@@ -66,7 +63,7 @@ from proplace.retrain.promised import Promised
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
     from types import TracebackType
 
     from proplace.core.network import Array
@@ -74,7 +71,7 @@ if TYPE_CHECKING:
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
     from proplace.ledger.issue import Existing, Ids
-    from proplace.ledger.promise import OpenPromises, Promise, Recipient, State
+    from proplace.ledger.promise import OpenPromises, Promise, State
     from proplace.ledger.redeem import Seen
     from proplace.ledger.verdicts import Verdict
     from proplace.schema import Schema
@@ -317,6 +314,7 @@ class Ledger:
         before: int | None = None,
         person: str = "",
         state: State | None = None,
+        as_of: datetime.date | str | None = None,
     ) -> pd.DataFrame:
         """One page of the table of promises, the latest first, whatever the size of the ledger.
 
@@ -329,30 +327,19 @@ class Ledger:
         person
             Only people whose id holds this text, in upper or lower case.
         state
-            Only promises in this state today.
+            Only promises in this state.
+        as_of
+            The day whose state is asked for; today if left out.
         """
-        day = _day(None, None)
+        day = _day(as_of, None)
         with self._database.read() as connection:
             rows = page_rows(connection, size, before, person, state, day)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
-
-    def promises_in_parts(
-        self, *, as_of: datetime.date | str | None = None
-    ) -> Iterator[pd.DataFrame]:
-        """The table of all promises in parts of bounded size, for ledgers of any size."""
-        with self._database.read() as connection:
-            rows = promise_rows(connection, None, None, _day(as_of, None))
-            while part := list(itertools.islice(rows, CHUNK)):
-                yield pd.DataFrame(part, columns=_COLUMNS).set_index("id")
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
         """One promise, by its number."""
         with self._database.read() as connection:
             return promise_of(connection, number, _day(as_of, None))
-
-    def history(self, promise: int | None = None) -> list[Entry]:
-        """Everything that happened, or all of it to one promise, in order."""
-        return list(self.entries(promise))
 
     def entries(
         self,
@@ -360,7 +347,7 @@ class Ledger:
         *,
         kinds: Collection[str] | None = None,
     ) -> Iterator[Entry]:
-        """The same, one after the other, whatever the size of the ledger.
+        """Iterate over everything that happened, in order, in bounded memory.
 
         Parameters
         ----------
@@ -378,11 +365,6 @@ class Ledger:
         with self._database.read() as connection:
             found = connection.execute(query.execution_options(yield_per=PARAMETERS))
             yield from (Entry(*row) for row in found)
-
-    def open_promises(self, as_of: datetime.date | str | None = None) -> Iterator[OpenPromises]:
-        """All open promises, in groups of the same terms and of bounded size."""
-        with self._database.read() as connection:
-            yield from open_groups(connection, _day(as_of, None))
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
         """All open promises as a model encodes them: for :func:`proplace.retrain.repair`.
@@ -471,45 +453,30 @@ class Ledger:
             head = Head(*connection.execute(HEAD).one())
             for group in open_groups(connection, day, facts=True):
                 auditor.judge(group)
-            if not auditor.compared:
-                auditor.adopt_cutoff(latest_model(connection))
+            auditor.describe(latest_model(connection))
         audit = auditor.audit(self, str(day), head)
         if not record:
             return audit
         with self._database.write(self._actor) as writer:
             return auditor.recorded(audit, writer)
 
-    def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
-        """To whom some promises were made, in the order given."""
-        with self._database.read() as connection:
-            return recipients(connection, numbers)
-
     # -- what becomes of promises ----------------------------------------------------------------
 
-    def described(self, model: object) -> Model:
-        """A model as one that takes the table of the promises, in original units.
+    def set_current_model(self, model: object, note: str = "") -> Entry:
+        """Set the model that decides from now on: :meth:`redeem` uses it unless another is given.
 
         Parameters
         ----------
         model
             Anything that :meth:`proplace.Model.of` takes. Its columns must have names, be described
             (:meth:`proplace.Model.with_schema`), or be those of the latest promise.
+        note
+            Reason. It stays in the ledger forever, so give no personal data.
         """
         with self._database.read() as connection:
             base = latest_model(connection)
-        return check_named(Model.of(model)) if base is None else reading(model, base)
-
-    def adopt(self, model: object, note: str = "") -> Entry:
-        """Say which model decides from now on: :meth:`redeem` asks it where no other is given.
-
-        Parameters
-        ----------
-        model
-            As for :meth:`described`.
-        note
-            Why, or by whom; it stays in the ledger for good (no personal data in it).
-        """
-        documents = model_documents(self.described(model))
+        named = check_named(Model.of(model)) if base is None else reading(model, base)
+        documents = model_documents(named)
         with self._database.write(self._actor) as writer:
             writer.keep(documents)
             return writer.append("adopted", {"model": documents[-1].digest, "note": note})
@@ -536,8 +503,9 @@ class Ledger:
             read = Archive(writer.connection).model(model).schema.by_name
             if base is not None and not set(read) & set(base.schema.by_name):
                 raise LedgerError(
-                    f"audit {audit} is of a model whose columns have not the names of the promises; "
-                    "audit it as ledger.described(model), and approve that audit",
+                    f"audit {audit} is of a model whose columns do not have the names of the promises; "
+                    "describe them with Model.of(model).with_schema(schema), audit it and approve "
+                    "that audit",
                     name="audit",
                     value=audit,
                 )
@@ -622,8 +590,8 @@ class Ledger:
             What the person is now, in original units: a dictionary, a row of a table, or a table of one
             row, with all the columns that the models look at.
         model
-            The model in use. Left out: the one that was adopted last (:meth:`adopt`), else that of the
-            promise.
+            The model that decides. Left out: the current one (:meth:`set_current_model`), else that of
+            the promise.
         as_of
             The day on which the person came; today if left out.
         record
@@ -650,10 +618,10 @@ class Ledger:
             entry = write(writer, redemption, seen, model_documents(in_use))
         return replace(redemption, entry=entry)
 
-    def presented(self, promise: int) -> pd.DataFrame:
-        """Each time that the person came back: the verdict, what they were then, and what was missing.
+    def attempts(self, promise: int) -> pd.DataFrame:
+        """List each return of the person: the day, the verdict, and the person at that time.
 
-        The index is the number of the entry. Nothing is left where the person was erased.
+        The index is the number of the entry. The table is empty once the person is erased.
         """
         e, own = tables.entries.c, tables.personal.c
         query = (

@@ -183,7 +183,7 @@ def _closest(audit: Audit) -> _List:
 def _rows(audit: Audit, chosen: Any, numbers: list[str]) -> tuple[_Row, ...]:
     ids = audit.ids[chosen].tolist()
     notes = [NOTES[note] for note in audit.found.note[chosen]]
-    columns = (audit.ledger.recipients(ids), notes, numbers)
+    columns = (audit.recipients(ids), notes, numbers)
     return tuple(
         _Row(one.promise, one.person or "erased", one.sentence, note, value, one.expires or "none")
         for one, note, value in zip(*columns, strict=True)

@@ -360,7 +360,7 @@ def _promise(visit: Visit, number: int, status: int = 200, **facts: Any) -> Resp
         headline="" if explanation is None else views.headline(explanation, found.wording),
         bars=bars,
         fields=fields,
-        history=bench.book.history(found.id),
+        history=list(bench.book.entries(found.id)),
         outcome=facts.get("outcome", ""),
         error=facts.get("error", ""),
     )

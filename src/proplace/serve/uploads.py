@@ -77,7 +77,7 @@ def _child(path: str, name: str, place: str, identity: str) -> dict[str, Any]:
         with Ledger(place, actor="workbench", create=False) as ledger:
             if ledger.identity != identity:
                 raise LedgerError(f"{ledger.name}: is another ledger than the one that was opened")
-            found = ledger.audit(ledger.described(model))
+            found = ledger.audit(model)
     except ProplaceError as error:
         kind = "ledger" if isinstance(error, LedgerError) else "model"
         return {"error": str(error).replace(path, name), "kind": kind}
