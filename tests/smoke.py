@@ -249,7 +249,10 @@ def data():
 
 @step
 def demo():
-    assert "PROPLACE" in run("demo", "--people", 2, "--out", "demo")
+    from proplace.demo import run as demonstrate
+
+    demonstrate(Path("demo"), people=2, retrainings=2)
+    assert Path("demo/report.html").is_file()
 
 
 def main():

@@ -25,12 +25,14 @@ from proplace.demo import load_loans, loan_schema, retrain, train
 NAME = "demo [b] :smile:"
 PROTECTED = ("male", "white", "married", "dependents")
 GROUPS = {"women", "men", "white", "Black or Hispanic"}
+SMALL = "people=3, retrainings=4"
 STAND_INS = ("school", "unemployment")
 
 
-def command(folder, *options):
+def started(folder, *words):
+    """Run Python with some words in a folder."""
     return subprocess.run(
-        [sys.executable, "-m", "proplace", "demo", *options],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         check=False,
@@ -41,9 +43,10 @@ def command(folder, *options):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The command in a folder of its own, with fewer people and networks than by default."""
+    """The demonstration in a folder of its own, with fewer people and networks than the command."""
     folder = tmp_path_factory.mktemp("demo")
-    return folder, command(folder, "--people", "3", "--retrainings", "4", "--out", NAME)
+    code = f"import pathlib, proplace.demo; proplace.demo.run(pathlib.Path({NAME!r}), {SMALL})"
+    return folder, started(folder, "-c", code)
 
 
 def test_the_command_ends_well_and_says_where_things_are(demo):
@@ -194,7 +197,7 @@ def test_groups_on_the_terminal_add_up_to_everybody(demo):
 @pytest.mark.slow
 def test_readme_figures_are_those_of_the_demo(tmp_path):
     """Thirty people and twenty networks: at least as many answers as in 0.2, most of them typical."""
-    done = command(tmp_path)
+    done = started(tmp_path, "-m", "proplace", "demo")
     rows = {
         name: [cell.strip() for cell in line.split("│")[2:-1]]
         for line in done.stdout.splitlines()

@@ -32,7 +32,7 @@ WHOLE = {
     },
     "delta": 0.01,
     "target": 1,
-    "tolerance": {"income": 2},
+    "request": {"tolerance": {"income": 2}},
     "wording": {"subject": "the loan", "outcomes": {0: "refused", 1: "approved"}},
     "ledger": "promises.db",
 }
@@ -52,7 +52,8 @@ def test_project_opens_with_model_tables_words_and_ledger(folder):
     assert opened.train[["income", "debt"]].to_numpy().tolist() == TRAINING.to_numpy().tolist()
     assert opened.people.index.tolist() == ["c0", "c1", "c2"]
     assert opened.people.loc["c1"].to_dict() == {"income": 1, "debt": 20}
-    assert (opened.target, opened.delta, opened.tolerance) == (1, 0.01, {"income": 2})
+    assert (opened.target, opened.delta) == (1, 0.01)
+    assert opened.request == {"tolerance": {"income": 2}}
     assert opened.wording.outcome(1, opened.model.classes) == "approved"
     assert opened.ledger == str(folder / "promises.db")
     assert not (folder / "promises.db").exists()
@@ -71,14 +72,14 @@ def test_project_takes_a_shift_set_in_place_of_delta(folder):
 
 def test_read_reports_all_problems_of_the_file_at_once(folder):
     with pytest.raises(OptionError) as caught:
-        read(folder, model="gone.npz", delta=-1, tables={"people": "people.csv"}, modle="x")
+        read(folder, model="gone.npz", delta=-1, modle="x", request={"prefer": "few", "gapp": 1})
     text = str(caught.value)
     for part in (
         "'modle' is not a known key (did you mean 'model'?)",
         "model: there is no file",
-        "tables.train is missing",
         "delta: give a positive number",
-        "tables.people needs tables.id",
+        "request: 'gapp' is not a known key (did you mean 'gap'?)",
+        "request: prefer must be one of 'nearest', 'sparse'",
     ):
         assert part in text
 
@@ -87,7 +88,7 @@ def test_open_reports_all_problems_of_the_parts_at_once(folder):
     wrong = read(
         folder,
         target="yes",
-        tolerance={"incom": 2},
+        request={"tolerance": {"incom": 2}},
         tables=WHOLE["tables"] | {"id": "client"},
         wording={"outcomes": {2: "approved"}},
     )

@@ -43,37 +43,34 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_check_says_what_the_project_is_and_needs_its_ledger(folder):
-    found = run("serve", "--check")
-    assert found.returncode == 1
-    assert "there is no ledger" in found.stderr
+def test_serve_creates_no_ledger_unless_asked(folder):
+    words = [sys.executable, "-m", "proplace", "serve", "--port", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert "there is no ledger" in done.stderr
     assert not (folder / "promises.db").exists()
-    found = run("serve", "proplace.yaml", "--check", "--create-ledger")
-    assert found.returncode == 0, found.stderr
-    assert "5 training rows, 5 people, ledger" in " ".join(found.stdout.split())
-    assert run("serve", "--check").returncode == 0
 
 
-def test_check_reports_all_problems_at_once(folder):
-    wrong = PROJECT | {"model": "gone.npz", "delta": "x"}
+def test_problems_of_the_file_are_reported_at_once(folder):
+    wrong = PROJECT | {"model": "gone.npz", "delta": "x", "serve": {"path": "bench"}}
     (folder / "proplace.yaml").write_text(yaml.safe_dump(wrong))
-    found = run("serve", "--check")
+    found = run("serve")
     assert found.returncode == 1
     assert "model: there is no file" in found.stderr
     assert "delta: there is no file" in found.stderr
+    assert "serve.path: give a path that begins with a slash" in found.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("words", "token", "text"),
     [
-        (["--host", "0.0.0.0"], "give a secret as PROPLACE_TOKEN"),
-        (["--host", "0.0.0.0", "--token", "short"], "at least 16"),
-        (["--root-path", "bench"], "begins with a slash"),
-        (["nowhere.yaml"], "cannot be read"),
+        (["--host", "0.0.0.0"], "", "set a secret as PROPLACE_TOKEN"),
+        (["--host", "0.0.0.0"], "short", "at least 16"),
+        (["--config", "nowhere.yaml"], "", "cannot be read"),
     ],
 )
-def test_wrong_options_are_one_sentence(folder, words, text):
-    found = run("serve", *words, PROPLACE_TOKEN="")
+def test_wrong_options_are_one_sentence(folder, words, token, text):
+    found = run("serve", *words, PROPLACE_TOKEN=token)
     assert found.returncode == 1
     assert text in " ".join(found.stderr.split())
 

@@ -7,25 +7,20 @@ from typing import Annotated
 
 import typer
 
+Out = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder for the report, the proofs and the picture.")
+]
 
-def demo(
-    out: Annotated[
-        Path, typer.Option(help="Folder for the report, the proofs and the picture.")
-    ] = Path("proplace-demo"),
-    people: Annotated[
-        int, typer.Option(min=1, help="Refused applicants to explain; six are shown in full.")
-    ] = 30,
-    retrainings: Annotated[
-        int, typer.Option(min=1, help="Retrained networks to test the answers on.")
-    ] = 20,
-    delta: Annotated[
-        float | None, typer.Option(help="Largest change of any parameter; calibrated if not given.")
-    ] = None,
-) -> None:
+
+def demo(out: Out = Path("proplace-demo")) -> None:
     """Explain refused mortgage applicants on real data, certify, retrain and compare.
 
     Needs no file and no network, and takes about a minute.
+
+    [bold]Example[/bold]
+
+    proplace demo --out demo
     """
     from proplace.demo import run  # noqa: PLC0415  (heavy, and needs an extra)
 
-    run(out, people=people, retrainings=retrainings, delta=delta)
+    run(out)

@@ -163,7 +163,8 @@ class Guard:
         headers, path = request.headers, request.url.path
         named = _HOST.fullmatch(headers.get("host", ""))
         if named is None or named[1].strip("[]").lower() not in self._access.hosts:
-            return _response(request, 421, "This name is not served. Add it with --allowed-host.")
+            advice = "This name is not served. Add it to serve.hosts of proplace.yaml."
+            return _response(request, 421, advice)
         length = headers.get("content-length", "0")
         if not length.isdigit() or len(length) > 12 or int(length) > _most(path):
             return _response(request, 413, f"A request may have {_most(path):,} bytes.")

@@ -177,9 +177,9 @@ class Workbench:
             self.ranges = _ranges(self.schema, self.project.train)
             self.step = "reading the training rows"
             self.opened.set()
-            self._explainer = Proplace(model, self.project.delta, time_limit=self.seconds).fit(
-                self.project.train
-            )
+            options = {**self.project.explainer, "time_limit": self.seconds}
+            self._explainer = Proplace(model, self.project.delta, **options)
+            self._explainer.fit(self.project.train)
             self.step = "finding people who are accepted robustly"
             self._explainer.prepare_once(self._complete(self.request({})))
             self.schema = self._explainer.schema_
@@ -360,7 +360,8 @@ class Workbench:
 
     def request(self, wishes: Mapping[str, Any]) -> Request:
         """Return a request; what is not wished for is that of the workbench."""
-        usual = Request(self.target, count=3, prefer="sparse", tolerance=self.project.tolerance)
+        own = {"count": 3, "prefer": "sparse", **self.project.request}
+        usual = Request(self.target, **own)
         request = Request.from_dict(usual.to_dict() | dict(wishes))
         self.schema.restrict(**request.restrictions)  # raises about unknown features
         return request
