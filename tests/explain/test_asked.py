@@ -1,5 +1,6 @@
 """Immutable features, directions and ranges that one call of ``explain`` asks for, without a schema."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import proplace as pp
-from proplace.core.errors import OptionError
+from proplace.core.errors import DraftWarning, OptionError
 from proplace.region import neighbours
 from support.lenders import applicants, deciding
 
@@ -82,6 +83,23 @@ def test_request_equals_the_same_words_in_a_schema(explainer):
     assert np.array_equal(
         here.encoded_counterfactuals, there.encoded_counterfactuals, equal_nan=True
     )
+
+
+@pytest.mark.filterwarnings("always::proplace.core.errors.DraftWarning")
+def test_age_that_a_request_leaves_free_is_pointed_out_once_per_fit():
+    explainer = pp.Proplace(PIPE, 0.003, k=6).fit(FRAME)
+    with pytest.warns(
+        DraftWarning, match="'age' may grow with time.* name it in increasing or "
+    ) as caught:
+        explainer.explain(REFUSED[:1], "granted")
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        explainer.explain(REFUSED[:1], "granted")
+        explainer.fit(FRAME).explain(REFUSED[:1], "granted", increasing=["age"])
+        pp.Proplace(PIPE, 0.003, k=6, schema=explainer.schema_).fit(FRAME).explain(
+            REFUSED[:1], "granted"
+        )
 
 
 def test_wider_range_leaves_the_answer_as_it_is(explainer):

@@ -175,6 +175,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
                 known = X if table else self.schema_.decode(rows)
                 check_agreement(required, known, what=f"{name}, training")
             advance(1)
+        self._drafted = self.schema is None and not source.declared
         self._ready: tuple[int, Mapping[str, tuple[float, float]]] | None = None
         self._fitted = True
         self.fit_seconds_, self.prepare_seconds_ = time.monotonic() - start, 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, get_args
@@ -12,7 +13,7 @@ import numpy as np
 
 from proplace.certification import UNCOVERED_ADVICE, required_margins
 from proplace.core.distances import L1, mad_weights
-from proplace.core.errors import InputError, OptionError
+from proplace.core.errors import DraftWarning, InputError, OptionError
 from proplace.core.guarantee import CURRENT_MODEL, Guarantee
 from proplace.core.options import integer, not_negative, one_of
 from proplace.core.request import DEFAULT_TIME_LIMIT
@@ -24,6 +25,7 @@ from proplace.explain.required_models import check_required, members_of, read_re
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
 from proplace.region.neighbours import RobustRows, unrestricted
+from proplace.schema.infer import decision_notes
 from proplace.search.sparse import Values
 from proplace.solvers import Solver, check
 
@@ -240,7 +242,11 @@ class Proplace(Explainer):
         return view
 
     def check_request(self, request: Request) -> None:
-        """Raise ``OptionError`` if typical points are asked for without a hull and the tree."""
+        """Raise ``OptionError`` if typical points are required without a hull and the tree.
+
+        The first request after ``fit`` also warns about ages and protected traits that it leaves free,
+        unless a schema was given.
+        """
         if request.typical and not self.filters_typical:
             name = "region" if self.region != "hull" else "search"
             raise OptionError(
@@ -249,6 +255,10 @@ class Proplace(Explainer):
                 name="typical",
                 value=True,
             )
+        if self._drafted:
+            self._drafted = False  # one warning for each fit
+            for note in decision_notes(self.schema_.restrict(**request.restrictions).features):
+                warnings.warn(note, DraftWarning, stacklevel=4)
 
     def _guarantee(self, misses: Mapping[str, tuple[float, float]]) -> Guarantee:
         """Return the guarantee with a tolerance, made at the first request for it."""

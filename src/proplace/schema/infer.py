@@ -258,12 +258,12 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z](?=[A-Z][a-z])|[A-Z]+")
 _CODES = [-1.0, -7.0, -8.0, -9.0, *(s * (10.0**n - 1) for n in range(2, 10) for s in (-1, 1))]
 
 
-def draft_notes(features: Sequence[AnyFeature], frame: pd.DataFrame) -> list[str]:
-    """Describe drafted features that need a decision: protected traits, ages, and codes among numbers.
+def decision_notes(features: Sequence[AnyFeature]) -> list[str]:
+    """Describe features that counterfactuals may change, although their names suggest otherwise.
 
     Examples
     --------
-    >>> for note in draft_notes([Binary("sex"), Continuous("age", 18, 90)], pd.DataFrame()):
+    >>> for note in decision_notes([Binary("sex"), Continuous("age", 18, 90)]):
     ...     print(note)
     'sex' may be a protected trait, and counterfactuals may change it; name it in immutable
     'age' may grow with time, and counterfactuals may lower it; name it in increasing or immutable
@@ -293,9 +293,6 @@ def draft_notes(features: Sequence[AnyFeature], frame: pd.DataFrame) -> list[str
             f"{_named(ages)} may grow with time, and counterfactuals may lower {it}; name {it} in "
             "increasing or immutable"
         )
-    for feature in features:
-        if isinstance(feature, Continuous) and feature.name in frame.columns:
-            notes += code_notes(feature, numbers(frame[feature.name]))
     return notes
 
 

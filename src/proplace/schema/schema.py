@@ -18,7 +18,7 @@ from proplace.core.text import did_you_mean, listing, num, short
 from proplace.schema import files, values
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.grid import SNAP
-from proplace.schema.infer import draft_notes, infer_features
+from proplace.schema.infer import code_notes, decision_notes, infer_features
 from proplace.schema.person import Compiled, Person
 from proplace.schema.rules import IfThen, Linear, Rule
 from proplace.schema.values import BadRow, filled, numbers, refuse
@@ -179,7 +179,11 @@ class Schema(values.Checked):
         drafted = cls(features).restrict(
             immutable=immutable, increasing=increasing, decreasing=decreasing
         )
-        for note in draft_notes(drafted.features, frame):
+        notes = decision_notes(drafted.features)
+        for feature in drafted.features:
+            if isinstance(feature, Continuous):
+                notes += code_notes(feature, numbers(frame[feature.name]))
+        for note in notes:
             warnings.warn(note, DraftWarning, stacklevel=2)
         return drafted
 
