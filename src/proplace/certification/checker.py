@@ -1007,7 +1007,7 @@ class _Feature:
         self.labels, self.goal, self.today = labels, facts["value"], self._today(facts["today"])
         self.changes = facts["today"] != facts["value"]
         if "first" in facts:
-            self.first = _index("first", facts["first"], 2)
+            self.first = _index("first", facts["first"], min(2, len(labels)))  # some have a column
         else:
             self.numbers = _numbers("numbers", facts["numbers"], len(labels))
 

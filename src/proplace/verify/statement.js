@@ -68,7 +68,7 @@ function featureOf(facts) {
   for (const field of ["today", "value"]) if (!labels.includes(facts.get(field))) reject(`${field} is none of the labels`);
   const value = facts.get("value"), place = labels.indexOf(value);
   const code = kind === "columns"
-    ? labels.map((_, k) => (k === place ? 1 : 0)).slice(indexOf("first", facts.get("first"), 2))
+    ? labels.map((_, k) => (k === place ? 1 : 0)).slice(indexOf("first", facts.get("first"), Math.min(2, labels.length)))
     : [scaled(numbersOf("numbers", facts.get("numbers"), labels.length)[place])];
   return { name, goal: value, today: today(facts.get("today")), changes: facts.get("today") !== value, codes: [code, code, code] };
 }
