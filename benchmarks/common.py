@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 import proplace as pp
 from proplace.experiment.data import load
-from proplace.experiment.protocol import SETTINGS
+from proplace.experiment.settings import SETTINGS
 
 if TYPE_CHECKING:
     import pandas as pd

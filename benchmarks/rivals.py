@@ -32,6 +32,7 @@ from proplace.baselines import Rnce
 from proplace.certification import certify
 from proplace.experiment import protocol
 from proplace.experiment.metrics import l1, lof, outlier_model
+from proplace.experiment.settings import DATA as KNOWN
 from rival_answers import METHODS
 
 HERE = Path(__file__).resolve().parent
@@ -289,7 +290,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--people", type=int, default=20)
     parser.add_argument("--seeds", type=int, nargs="*", default=[0])
-    parser.add_argument("--only", nargs="*", default=list(DATA), choices=protocol.DATA)
+    parser.add_argument("--only", nargs="*", default=list(DATA), choices=KNOWN)
     parser.add_argument("--environments", type=Path, default=BUILD / "rivals")
     parser.add_argument("--cache", type=Path, default=BUILD / "experiment")
     parser.add_argument("--write", action="store_true", help=f"save {PAGE.name}")

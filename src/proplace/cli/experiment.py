@@ -86,14 +86,14 @@ def experiment(
     """
     from proplace.core.errors import OptionError  # noqa: PLC0415
     from proplace.core.options import processes  # noqa: PLC0415
-    from proplace.experiment import output, protocol, run  # noqa: PLC0415  (quick help)
+    from proplace.experiment import output, protocol, run, settings  # noqa: PLC0415  (quick help)
 
     number = processes("--jobs", jobs) or 1
     output.check()
-    names = [name.lower() for name in data or protocol.DATA]
+    names = [name.lower() for name in data or settings.DATA]
     for name in names:
-        if name not in protocol.DATA:
-            known = ", ".join(protocol.DATA)
+        if name not in settings.DATA:
+            known = ", ".join(settings.DATA)
             raise OptionError(
                 f"--data must be one of {known}, not {name!r}", name="--data", value=name
             )

@@ -7,7 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from proplace.core.errors import require
-from proplace.experiment.protocol import ACCURACY, PUBLISHED, PUBLISHED_SECONDS, SETTINGS
+from proplace.experiment.protocol import ACCURACY, PUBLISHED, PUBLISHED_SECONDS
+from proplace.experiment.settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

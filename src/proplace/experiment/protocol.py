@@ -29,6 +29,7 @@ from proplace.core.errors import InputError
 from proplace.core.files import atomic_write
 from proplace.core.network import Network
 from proplace.experiment.data import SOURCES, Dataset, load
+from proplace.experiment.settings import SETTINGS, Settings
 from proplace.experiment.training import accuracy, train
 from proplace.explain.proplace import Proplace
 from proplace.tables.files import read_csv
@@ -50,25 +51,6 @@ _TRIES = 5  # trainings until a network has two classes
 _FORMAT = 2  # of the cached files
 _SKIPPED = {*sys.stdlib_module_names, "sklearn"}  # the latter for its size: BaseEstimator is a base
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Architecture, training and search of one data set, as published."""
-
-    widths: tuple[int, ...]
-    epochs: int
-    delta: float
-    k: int
-
-
-SETTINGS = {
-    "adult": Settings((10, 10), 20, 0.035, 20),
-    "compas": Settings((20, 20), 50, 0.025, 20),
-    "gmc": Settings((20, 20), 3, 0.045, 20),
-    "heloc": Settings((20, 20), 50, 0.025, 23),
-}
-DATA = (*SETTINGS, "heloc-repaired")
-"""Names of the data sets of :class:`Task`."""
 
 PUBLISHED = {  # Table 1 of the paper: vr %, vdelta %, l1, lof
     "WCE": {

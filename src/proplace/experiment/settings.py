@@ -1,0 +1,119 @@
+"""Settings of each data set, the figures of the paper, and the tasks of the experiment."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from proplace.experiment.data import SOURCES
+
+_FORMAT = 3  # of the files with networks
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Number of networks of each kind and of people, for one data set, architecture and seed.
+
+    Attributes
+    ----------
+    new_data, without_1, without_10, other_seed, incremental
+        Retrained networks that judge counterfactuals (see :mod:`proplace.experiment.archive`).
+    calibration
+        Networks that select delta. Half have new data, half lack 1% of the rows.
+    history
+        Incremental retrainings that shift sets are learned from.
+    people
+        People to explain, and as many others for the calibration.
+    """
+
+    new_data: int = 10
+    without_1: int = 10
+    without_10: int = 6
+    other_seed: int = 6
+    incremental: int = 6
+    calibration: int = 40
+    history: int = 20
+    people: int = 50
+
+
+OTHER_SIZE = Counts(
+    new_data=5, without_1=5, without_10=0, other_seed=0, incremental=0, calibration=10, history=0
+)
+"""Counts for networks of another size than the published one."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Architecture, training and search of one data set, as published."""
+
+    widths: tuple[int, ...]
+    epochs: int
+    delta: float
+    k: int
+    counts: Counts = Counts()
+
+
+SETTINGS = {
+    "adult": Settings((10, 10), 20, 0.035, 20),
+    "compas": Settings((20, 20), 50, 0.025, 20),
+    "gmc": Settings((20, 20), 3, 0.045, 20),
+    "heloc": Settings((20, 20), 50, 0.025, 23),
+}
+DATA = (*SETTINGS, "heloc-repaired")
+"""Names of the data sets of :class:`Task`."""
+SIZES = ((10, 10), (20, 20), (50, 50))
+"""Architectures of the archive."""
+SEEDS = tuple(range(10))
+"""Training seeds of the archive."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data set, training seed and architecture.
+
+    Attributes
+    ----------
+    data
+        ``"adult"``, ``"compas"``, ``"gmc"``, ``"heloc"`` or ``"heloc-repaired"``.
+    seed
+        Training seed.
+    widths
+        Neurons of the hidden layers. Default: as published.
+    people
+        Largest number of people to explain. Default: all.
+    actionable
+        True to respect immutable features and rules (see :mod:`proplace.experiment.data`). Default:
+        as in the paper, every number may change within its range and every category is free.
+    """
+
+    data: str
+    seed: int
+    widths: tuple[int, ...] | None = None
+    people: int | None = None
+    actionable: bool = False
+
+    @property
+    def published(self) -> str:
+        """Name under which the paper has the data set."""
+        return self.data.removesuffix("-repaired")
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the data set, with the architecture of the task."""
+        settings = SETTINGS[self.published]
+        if self.widths in (None, settings.widths):
+            return settings
+        return replace(settings, widths=self.widths, counts=OTHER_SIZE)
+
+    @property
+    def name(self) -> str:
+        """Name of the networks, such as ``adult-10x10-seed0-9e107d9d37``."""
+        settings = self.settings
+        facts = (_FORMAT, self.data, self.seed, settings, SOURCES[self.published].sha256)
+        digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:10]
+        return f"{self.data}-{'x'.join(map(str, settings.widths))}-seed{self.seed}-{digest}"
+
+
+def all_tasks() -> list[Task]:
+    """Return the tasks of the archive."""
+    return [Task(data, seed, widths) for data in DATA for widths in SIZES for seed in SEEDS]
