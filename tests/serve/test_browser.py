@@ -51,7 +51,7 @@ class Window:
         self.page.goto(self.address)
         self.page.fill("#wanted", name)
         self.page.keyboard.press("Enter")
-        self.page.get_by_role("button", name="Find what would change this").click()
+        self.page.get_by_role("button", name="Search for changes").click()
         self.page.get_by_role("heading", level=1, name=re.compile("would get the loan")).wait_for()
 
 
@@ -82,13 +82,13 @@ def test_case_worker_moves_values_and_promises_an_answer(open_window, book):
     for _ in range(60):
         page.keyboard.press("ArrowLeft")
     expect(verdict).to_have_text("Refused.")
-    page.get_by_role("button", name="Back to the values").click()
+    page.get_by_role("button", name="Restore the values").click()
     expect(verdict).to_have_text("Approved, and guaranteed.")
     page.reload()
     assert page.url == answer
     assert page.locator("#who").input_value() == "c11"
     page.fill("#until", "2999-12-31")
-    page.get_by_role("button", name="Make this a promise").dblclick()
+    page.get_by_role("button", name="Issue the promise").dblclick()
     page.get_by_role("link", name="Letter").wait_for()
     assert len(book.promises("c11")) == 1
     page.go_back()
@@ -122,12 +122,12 @@ def test_everything_but_the_sliders_works_without_a_script(open_window, book):
     assert not page.locator("#verdict").is_visible()
     assert not page.locator("input[type=range]").first.is_visible()
     page.fill("#until", "2020-01-31")
-    page.get_by_role("button", name="Make this a promise").click()
-    assert "not over" in page.locator("#e-until").inner_text()
+    page.get_by_role("button", name="Issue the promise").click()
+    assert "future day" in page.locator("#e-until").inner_text()
     page.fill("#until", "2999-12-31")
-    page.get_by_role("button", name="Make this a promise").click()
+    page.get_by_role("button", name="Issue the promise").click()
     page.get_by_role("link", name="Certificate", exact=True).wait_for()
-    page.get_by_text("The person is back").click()
+    page.get_by_text("Redeem the promise").click()
     page.get_by_role("button", name="Compare only").click()
     assert "is met exactly" in page.inner_text("main")
     assert book.promises("c13")["state"].tolist() == ["open"]
@@ -145,7 +145,7 @@ def test_search_shows_its_progress_and_then_the_answer(open_window, served, monk
     page.goto(window.address)
     page.fill("#wanted", "c21")
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="Find what would change this").click()
+    page.get_by_role("button", name="Search for changes").click()
     page.get_by_role("heading", name="Searching").wait_for()
     assert page.locator("progress").is_visible()
     end.set()
@@ -159,10 +159,10 @@ def test_keyboard_alone_is_enough(open_window):
     page.keyboard.press("Shift+Tab")
     page.keyboard.type("c14")
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="Find what would change this").wait_for()
+    page.get_by_role("button", name="Search for changes").wait_for()
     for _ in range(12):
         page.keyboard.press("Tab")
-        if "Find what" in page.evaluate("document.activeElement.textContent"):
+        if "Search for changes" in page.evaluate("document.activeElement.textContent"):
             break
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
@@ -175,7 +175,7 @@ def paths(window):
     window.find("c15")
     answer = window.page.url
     window.page.fill("#until", "2999-12-31")
-    window.page.get_by_role("button", name="Make this a promise").click()
+    window.page.get_by_role("button", name="Issue the promise").click()
     window.page.get_by_role("link", name="Letter").wait_for()
     promise = window.page.url
     window.page.goto(f"{window.address}/audits")

@@ -232,7 +232,7 @@ def test_issue_reports_wrong_fields_before_anything_else(bench, answer):
 def test_nothing_is_promised_to_people_who_are_accepted(bench):
     answer = bench.explain(bench.case({"income": 95, "debt": 8}, "eve"), bench.request({}))
     assert answer.wait(20)
-    with pytest.raises(LedgerError, match="nothing to promise"):
+    with pytest.raises(LedgerError, match="Nothing can be promised"):
         bench.issue(answer, 0, "eve", None)
 
 
@@ -241,7 +241,7 @@ def test_workbench_without_a_ledger_explains_and_promises_nothing(tmp_path):
     served.bench.start()
     answer = served.bench.explain(served.bench.case(PERSON), served.bench.request({}))
     assert answer.wait(20)
-    with pytest.raises(LedgerError, match="names no ledger"):
+    with pytest.raises(LedgerError, match="has no ledger"):
         served.bench.issue(answer, 0, "ada", None)
     served.bench.close()
 

@@ -1,1 +1,1 @@
-"""The workbench: a local page on which one model is asked, moved and audited (extra ``serve``)."""
+"""The workbench: a local page to explain, promise and audit with one model (extra ``serve``)."""

@@ -59,7 +59,7 @@ def _bench(request: Request) -> Workbench:
 
 
 def health(request: Request) -> dict[str, Any]:
-    """Say whether the workbench is ready, and what it is doing."""
+    """Return True under ``ready`` once the workbench is ready, and the current step before."""
     bench = _bench(request)
     return {
         "ready": bench.ready.is_set(),
@@ -74,10 +74,10 @@ def model(request: Request) -> dict[str, Any]:
 
 
 def certify(body: CertifyBody, request: Request) -> Verdict:
-    """Decide about changed values; the rules are those of the person before the change."""
+    """Decide about changed values, by the rules of the person before the change."""
     bench = _bench(request)
     if (body.person is None) == (body.answer is None):
-        raise OptionError("give either a person or the address of an answer", name="person")
+        raise OptionError("Give either a person or the address of an answer.", name="person")
     if body.answer is not None:
         answer = bench.answer(body.answer)
         return Verdict(**bench.verdict(answer.case, body.changes, answer.request))
@@ -91,7 +91,7 @@ def explain(body: ExplainBody, request: Request) -> Explained:
     wishes = body.request.model_dump(exclude_unset=True)
     answer = bench.explain(case, bench.request(wishes))
     if not answer.wait(_SEARCH_SECONDS):
-        raise BusyError("the search still runs; send the same request again in a moment")
+        raise BusyError("The search still runs. Send the same request again in a moment.")
     wording = bench.project.wording
     alternatives = [each.to_dict(wording) for each in answer.result.result()]
     return Explained(answer=answer.key, accepted=case.accepted, alternatives=alternatives)
@@ -104,7 +104,7 @@ def promises(
     before: int | None = None,
     size: int = 50,
 ) -> dict[str, Any]:
-    """List promises, the latest first; ``next`` is the value of ``before`` for the next page."""
+    """List promises, the latest first, with the value of ``before`` for the next page as ``next``."""
     size = max(1, min(size, MOST_PAGE))
     page = _bench(request).promises(person, state, before, size)
     rows = page.reset_index().to_dict("records")
@@ -112,7 +112,7 @@ def promises(
 
 
 def issue(body: IssueBody, request: Request) -> Issued:
-    """Promise one alternative; the same promise to the same person is issued once."""
+    """Promise one alternative. The same promise to the same person is issued once."""
     bench = _bench(request)
     answer = bench.answer(body.answer)
     number, new = bench.issue(answer, body.way, body.person, body.expires, body.existing)
@@ -125,7 +125,7 @@ def promise(number: int, request: Request) -> dict[str, Any]:
 
 
 def redeem(number: int, body: RedeemBody, request: Request) -> dict[str, Any]:
-    """Compare a person who comes back with their promise, and record the outcome."""
+    """Compare a returning person with their promise, and record the outcome."""
     return _bench(request).redeem(number, body.person, record=body.record).to_dict()
 
 

@@ -1,8 +1,8 @@
-"""The application: who is let in, what is refused, and the server around it.
+"""The application: login, errors, and the server around it.
 
-The guard stands before every route. It knows three secrets of one process: a code that is good for one
-login, a cookie that the login gives, and a token that programs send. Addresses hold no person, and the
-log holds methods, routes, times and statuses alone.
+The guard checks every request before its route. Each process has three secrets: a code for one login, a
+cookie that the login sets, and a token that programs send. Addresses contain no personal data, and the
+log contains methods, routes, times and statuses only.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ HEADERS = {
 
 @dataclass
 class Access:
-    """The secrets of one process, and the names by which it may be called."""
+    """The secrets of one process, and the host names that it accepts."""
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     hosts: frozenset[str] = frozenset(LOCAL)
@@ -75,17 +75,17 @@ class Access:
     _used: threading.Lock = field(default_factory=threading.Lock)
 
     def takes_code(self, code: str) -> bool:
-        """True for the code of the link, once."""
+        """Return True for the code of the link, once."""
         if not _same(code, self.code):
             return False
         return self._used.acquire(blocking=False)
 
     def takes_token(self, token: str) -> bool:
-        """True for the token of programs, which a person may type as well."""
+        """Return True for the token of programs, which a person may also type."""
         return _same(token, self.token)
 
     def cookie(self) -> str:
-        """Return the header that gives a browser its session."""
+        """Return the header that starts the session of a browser."""
         path = f"{self.root}/"
         return f"proplace={self.session}; Path={path}; HttpOnly; SameSite=Strict"
 
@@ -114,7 +114,7 @@ def app_of(bench: Workbench, access: Access) -> FastAPI:
 
 
 class Guard:
-    """Checks every request before any route sees it, and notes it in the log."""
+    """Checks every request before any route handles it, and logs it."""
 
     def __init__(self, app: Any, access: Access) -> None:
         self._app, self._access = app, access
@@ -149,9 +149,11 @@ class Guard:
         except Exception as error:
             at = traceback.extract_tb(error.__traceback__)[-3:]
             places = ", ".join(f"{Path(f.filename).name}:{f.lineno}" for f in at)
-            log.error("%s at %s", type(error).__name__, places)  # its text may hold a person
+            log.error(
+                "%s at %s", type(error).__name__, places
+            )  # its text may contain personal data
             if not status:
-                response = _response(request, 500, "The workbench failed. Its log says where.")
+                response = _response(request, 500, "The workbench failed. Its log names the place.")
                 await response(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", "-")
@@ -159,22 +161,22 @@ class Guard:
             log.info("%s %s %s %.0f ms", scope["method"], route, status, 1e3 * seconds)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that no route may see."""
+        """Return the response to a request that no route may handle."""
         headers, path = request.headers, request.url.path
         named = _HOST.fullmatch(headers.get("host", ""))
         if named is None or named[1].strip("[]").lower() not in self._access.hosts:
-            advice = "This name is not served. Add it to serve.hosts of proplace.yaml."
+            advice = "This host name is not served. Add it to serve.hosts of proplace.yaml."
             return _response(request, 421, advice)
         length = headers.get("content-length", "0")
         if not length.isdigit() or len(length) > 12 or int(length) > _most(path):
-            return _response(request, 413, f"A request may have {_most(path):,} bytes.")
+            return _response(request, 413, f"A request has at most {_most(path):,} bytes.")
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._access.takes_token(token.strip()):
             return None
         if request.method not in ("GET", "HEAD") and not _same_origin(request):
             if path.startswith("/api/"):
                 return _stranger(request)
-            return _response(request, 403, "Forms are taken from the workbench's own pages only.")
+            return _response(request, 403, "Only pages of the workbench can send its forms.")
         known = _same(_cookie(headers.get("cookie", "")), self._access.session)
         return None if known or path in pages.OPEN else _stranger(request)
 
@@ -194,7 +196,7 @@ def _cookie(header: str) -> str:
 
 
 def _same_origin(request: Request) -> bool:
-    """True if a browser says that its own page sent the request."""
+    """Return True if the headers of a browser name a page of the workbench as the sender."""
     site: str | None = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
@@ -207,7 +209,7 @@ def _most(path: str) -> int:
 
 
 def _limited(scope: Message, receive: Receive) -> Receive:
-    """Count the bytes of a body whose length nobody gave."""
+    """Count the bytes of a body that comes without its length."""
     came, most = 0, _most(scope["path"])
 
     async def counted() -> Message:
@@ -215,7 +217,7 @@ def _limited(scope: Message, receive: Receive) -> Receive:
         message = await receive()
         came += len(message.get("body", b""))
         if came > most:
-            raise HTTPException(413, f"A request may have {most:,} bytes.")
+            raise HTTPException(413, f"A request has at most {most:,} bytes.")
         return message
 
     return counted
@@ -225,14 +227,14 @@ def _limited(scope: Message, receive: Receive) -> Receive:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Answer an error: as a page to people, as JSON to programs; nothing that was sent is repeated."""
+    """Return an error as a page to people and as JSON to programs, without the data that was sent."""
     if isinstance(error, RequestValidationError):
         places = {".".join(map(str, e["loc"][1:])): e["msg"] for e in error.errors()}
-        return _response(request, 422, "the request is not valid", places)
+        return _response(request, 422, "The request is not valid.", places)
     if isinstance(error, HTTPException):
         return _response(request, error.status_code, str(error.detail))
     if isinstance(error, FieldErrors):
-        return _response(request, 422, "some values cannot be used", error.errors)
+        return _response(request, 422, "Some values cannot be used.", error.errors)
     status = next((code for kind, code in _STATUS if isinstance(error, kind)), 422)
     return _response(request, status, str(error))
 
@@ -253,7 +255,7 @@ def _response(
 
 
 def run(bench: Workbench, access: Access, listening: socket.socket) -> str:
-    """Serve until Ctrl-C; return an error if the project could not be opened."""
+    """Serve until Ctrl-C. Return the error if the project could not be opened."""
     config = uvicorn.Config(
         app_of(bench, access),
         log_config=None,
@@ -269,7 +271,7 @@ def run(bench: Workbench, access: Access, listening: socket.socket) -> str:
         try:
             bench.start()
             print(f"ready in {time.monotonic() - begin:.1f} s", file=sys.stderr)
-        except Exception:  # bench.error says it
+        except Exception:  # bench.error holds the message
             server.should_exit = True
 
     threading.Thread(target=start, name="start", daemon=True).start()

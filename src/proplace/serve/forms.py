@@ -1,4 +1,4 @@
-"""Forms that forgive: numbers as people write them, and all errors at once beside their fields."""
+"""Forms that accept numbers as people write them and report all errors beside their fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST = 40
 
 
 class FieldErrors(InputError):
-    """Everything that is wrong with a form, by field; the empty name stands for the form itself."""
+    """All errors of a form, by field. The empty name stands for the form itself."""
 
     def __init__(self, errors: Mapping[str, str] | None = None) -> None:
         self.errors = dict(errors or {})
@@ -37,15 +37,15 @@ class FieldErrors(InputError):
         return "; ".join(f"{name}: {text}" if name else text for name, text in self.errors.items())
 
     def add(self, name: str, text: str) -> None:
-        """Note an error about a field; the first one of each stays."""
+        """Add an error about a field, unless it has one already."""
         self.errors.setdefault(name, text)
 
     def unknown(self, name: object, known: Iterable[str]) -> None:
-        """Note a name that is not one of a feature."""
+        """Add an error about a name that is not a feature."""
         self.add(str(name)[:_LONGEST], f"is not a feature{did_you_mean(name, known)}")
 
     def raise_any(self) -> None:
-        """Raise if anything is wrong."""
+        """Raise if there are errors."""
         if self.errors:
             raise self
 
@@ -57,13 +57,13 @@ class Field:
     Attributes
     ----------
     name, title, hint
-        The name of the column, what to call it, and what is legal.
+        The name of the column, its title, and its legal values.
     text
-        What the field holds.
+        The content of the field.
     choices
-        Values and their words; empty for a number.
+        Values and their words. Empty for a number.
     error
-        What is wrong with it.
+        The error about the field. Empty without one.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Field:
 def fields_of(
     schema: Schema, values: Mapping[str, Any], errors: Mapping[str, str] | None = None
 ) -> list[Field]:
-    """Return the form of a person; values may be missing, or texts that are none."""
+    """Return the form of a person. Values may be missing or not valid."""
     return [
         Field(
             each.name,
@@ -99,7 +99,7 @@ def choices_of(feature: AnyFeature) -> tuple[tuple[str, str], ...]:
 
 
 def text_of(value: Any) -> str:
-    """Write a value as a form holds it: all digits, and whole numbers without a point."""
+    """Write a value for a form: all digits, and whole numbers without a point."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -108,7 +108,7 @@ def text_of(value: Any) -> str:
 
 
 def read_value(feature: AnyFeature, given: Any) -> Any:
-    """Read a value as people write it; a text that is none stays as it is, and is rejected later.
+    """Read a value as people write it. Text that cannot be read is returned unchanged.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def read_value(feature: AnyFeature, given: Any) -> Any:
 
 
 def _number(text: str, unit: str) -> float | None:
-    """Read a number with the signs that people put at it; None if it is none."""
+    """Read a number with a currency sign, a unit or groups of digits. None if it is not a number."""
     text = text.strip()
     if len(text) > _LONGEST or not all(sign.isascii() or sign in _KNOWN for sign in text):
         return None
@@ -148,7 +148,7 @@ def _number(text: str, unit: str) -> float | None:
 
 
 def hint_of(feature: AnyFeature) -> str:
-    """Say which values are legal."""
+    """Describe the legal values."""
     if not isinstance(feature, Continuous):
         return "one of " + ", ".join(word for _, word in choices_of(feature))
     parts = []
@@ -167,7 +167,7 @@ def hint_of(feature: AnyFeature) -> str:
 
 
 def may_change(feature: AnyFeature) -> str:
-    """Say in which direction a feature may change; empty for any."""
+    """Describe the directions in which a feature may change. Empty for any."""
     if feature.immutable:
         return "stays as it is"
     if isinstance(feature, (Continuous, Ordinal, Binary)) and feature.direction:

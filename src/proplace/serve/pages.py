@@ -1,4 +1,4 @@
-"""The pages. Each POST ends with an address, so that Back, refresh and bookmarks work."""
+"""The pages. Each POST redirects to an address, so that Back, refresh and bookmarks work."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _FILES = {"style.css": "text/css", "script.js": "text/javascript"}
 
 
 class Visit(NamedTuple):
-    """One request of a browser: the workbench, the fields of its form, and the request itself."""
+    """One request of a browser: the workbench, the fields of the form, and the request itself."""
 
     bench: Workbench
     form: Mapping[str, str]
     request: Request
 
     def number(self, name: str = "number") -> int:
-        """Return a number of the address."""
+        """Return a number from the address."""
         text = str(self.request.path_params[name])
         if not text.isdecimal() or not text.isascii() or len(text) > 18:
-            raise GoneError("there is no such page")
+            raise GoneError("This page does not exist.")
         return int(text)
 
 
@@ -129,7 +129,7 @@ def _page(request: Request, template: str, status: int = 200, /, **facts: Any) -
 
 
 def _to(visit: Visit, path: str) -> RedirectResponse:
-    """Send the browser to an address of ours."""
+    """Redirect the browser to another page of the workbench."""
     access: Access = visit.request.app.state.access
     return RedirectResponse(access.root + path, 303)
 
@@ -137,28 +137,28 @@ def _to(visit: Visit, path: str) -> RedirectResponse:
 def error_page(
     request: Request, status: int, text: str, fields: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a page that says what is wrong, and where to go on."""
+    """Return a page with the problem and a next step."""
     starting = status == 503
     return _page(request, "error", status, text=text, fields=fields or {}, starting=starting)
 
 
 def login_page(request: Request, status: int = 200, error: str = "") -> Response:
-    """Return the page that asks for the token."""
+    """Return the page with the field for the token."""
     return _page(request, "login", status, error=error, entered=False)
 
 
 def login(visit: Visit) -> Response:
-    """Take the code of the link, once, or the token; give a cookie for it.
+    """Accept the code of the link, once, or the token. Set a cookie in return.
 
-    The page that follows is opened by a page of ours: browsers send a strict cookie then.
+    A page of the workbench then opens the next page, because browsers send a strict cookie only then.
     """
     access: Access = visit.request.app.state.access
     code, token = visit.request.query_params.get("code"), visit.form.get("token", "").strip()
     if code is None and visit.request.method == "GET":
         return login_page(visit.request)
     if not (access.takes_code(code or "") or access.takes_token(token)):
-        text = "This link was used already, or is of an earlier start. Give the token."
-        return login_page(visit.request, 401, text if code else "This is not the token.")
+        text = "This link was used already, or belongs to an earlier start. Enter the token."
+        return login_page(visit.request, 401, text if code else "This token is not valid.")
     response = _page(visit.request, "login", error="", entered=True)
     response.headers["set-cookie"] = access.cookie()
     return response
@@ -168,7 +168,7 @@ def login(visit: Visit) -> Response:
 
 
 def home(visit: Visit) -> Response:
-    """Find a person, or type one."""
+    """Show the forms that find or enter a person."""
     if not visit.bench.opened.is_set():
         return _page(visit.request, "error", 503, text="", fields={}, starting=True)
     return _home(visit, {})
@@ -182,7 +182,7 @@ def _home(visit: Visit, values: Mapping[str, Any], status: int = 200, **facts: A
 
 
 def find(visit: Visit) -> Response:
-    """Look a person up, or take the values that were typed."""
+    """Look up a person, or read the values that were entered."""
     bench, form = visit.bench, visit.form
     wanted = form.get("wanted", "").strip()
     if "wanted" in form:
@@ -201,7 +201,7 @@ def find(visit: Visit) -> Response:
 
 
 def person(visit: Visit) -> Response:
-    """Today's decision about a person, and the form that searches."""
+    """Show today's decision about a person, and the form that starts a search."""
     case = _case(visit)
     return _person(visit, case)
 
@@ -209,7 +209,7 @@ def person(visit: Visit) -> Response:
 def _case(visit: Visit) -> Case:
     found = visit.bench.cases.get(str(visit.request.path_params["key"]))
     if found is None:
-        raise GoneError("this person is no longer in memory; look them up again")
+        raise GoneError("This person is no longer in memory. Look them up again.")
     return found
 
 
@@ -235,11 +235,11 @@ def _person(visit: Visit, case: Case, status: int = 200, error: str = "") -> Res
 
 
 def search(visit: Visit) -> Response:
-    """Begin a search, or go to the answer that is known."""
+    """Start a search, or redirect to its known result."""
     bench, form = visit.bench, visit.form
     case = bench.cases.get(form.get("case", ""))
     if case is None:
-        raise GoneError("this person is no longer in memory; look them up again")
+        raise GoneError("This person is no longer in memory. Look them up again.")
     if case.accepted:
         return _to(visit, f"/people/{case.key}")
     kept = [k.removeprefix("keep:") for k in form if k.startswith("keep:")]
@@ -257,7 +257,7 @@ def search(visit: Visit) -> Response:
 
 
 def answer(visit: Visit) -> Response:
-    """The answer in one look; a page that comes again while the search runs."""
+    """Show the result on one page. While the search runs, the page reloads itself."""
     found = visit.bench.answer(str(visit.request.path_params["key"]))
     way = visit.number() - 1 if "number" in visit.request.path_params else 0
     return _answer(visit, found, way)
@@ -293,7 +293,7 @@ def _answer(visit: Visit, found: Answer, way: int, status: int = 200, **facts: A
 
 
 def issue(visit: Visit) -> Response:
-    """Promise an alternative from memory; the same promise is issued once."""
+    """Promise an alternative from memory. The same promise is issued once."""
     found = visit.bench.answer(str(visit.request.path_params["key"]))
     way, form = visit.number() - 1, visit.form
     expires = form.get("expires", "").strip() or None
@@ -322,7 +322,7 @@ def promises(visit: Visit) -> Response:
 
 
 def promises_of(visit: Visit) -> Response:
-    """Find promises by a part of the person's id; a POST, since addresses hold no person."""
+    """Find promises by part of the person's id. A POST, because addresses contain no personal data."""
     return _promises(visit, visit.form.get("person", "").strip(), None, None)
 
 
@@ -336,7 +336,7 @@ def _promises(visit: Visit, person: str, state: str | None, before: int | None) 
 
 
 def promise(visit: Visit) -> Response:
-    """One promise: what was promised, its papers, and what happened to it."""
+    """Show one promise: its content, its documents and its history."""
     return _promise(visit, visit.number())
 
 
@@ -367,7 +367,7 @@ def _promise(visit: Visit, number: int, status: int = 200, **facts: Any) -> Resp
 
 
 def letter(visit: Visit) -> Response:
-    """The letter of an open promise, to print."""
+    """Return the letter of an open promise, to print."""
     found = visit.bench.promise(visit.number())
     with TemporaryDirectory(prefix="proplace-") as folder:
         path = Path(folder) / "letter.html"
@@ -378,17 +378,17 @@ def letter(visit: Visit) -> Response:
 
 
 def proof(visit: Visit) -> Response:
-    """The certificate of a promise, as a file."""
+    """Return the certificate of a promise as a file."""
     found = visit.bench.promise(visit.number())
     document = None if found.explanation is None else stated(found.explanation, found.wording)
     if document is None:
-        raise LedgerError(f"promise {found.id} has no certificate any more")
+        raise LedgerError(f"Promise {found.id} has no certificate, because it was erased.")
     headers = {"content-disposition": f'attachment; filename="promise-{found.id}.json"'}
     return Response(document.to_json(), media_type="application/json", headers=headers)
 
 
 def redeem(visit: Visit) -> Response:
-    """Compare a person who comes back with their promise."""
+    """Compare a returning person with their promise."""
     number, form = visit.number(), visit.form
     values = {k.removeprefix(_PREFIX): v for k, v in form.items() if k.startswith(_PREFIX)}
     record = form.get("record") == "yes"
@@ -418,7 +418,7 @@ def withdraw(visit: Visit) -> Response:
 
 
 def audits(visit: Visit) -> Response:
-    """The audits of the ledger, and a form that uploads a model."""
+    """Show the audits of the ledger, and a form that uploads a model."""
     return _audits(visit)
 
 
@@ -440,7 +440,7 @@ def upload(visit: Visit) -> Response:
 
 
 def audit(visit: Visit) -> Response:
-    """One audit: the counts of its verdicts, and the people whose promises are broken."""
+    """Show one audit: the counts of its verdicts, and the people whose promises are broken."""
     number = visit.number()
     book = visit.bench.book
     rows = book.verdicts(number, ("broken", "undecided"), size=_MOST_PEOPLE).reset_index()
@@ -462,17 +462,17 @@ def audit(visit: Visit) -> Response:
 
 
 def checker(_: Visit) -> Response:
-    """The page that checks certificates without this package."""
+    """Return the page that checks certificates without this package."""
     return HTMLResponse(
         verify.page(), headers={"content-security-policy": "frame-ancestors 'none'"}
     )
 
 
 def static(visit: Visit) -> Response:
-    """The style and the script."""
+    """Return the style sheet or the script."""
     name = str(visit.request.path_params["name"])
     if name not in _FILES:
-        raise GoneError("there is no such page")
+        raise GoneError("This page does not exist.")
     text = (resources.files("proplace.serve") / "static" / name).read_text(encoding="utf-8")
     headers = {"cache-control": "max-age=300"}
     return Response(text, media_type=f"{_FILES[name]}; charset=utf-8", headers=headers)

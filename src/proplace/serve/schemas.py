@@ -10,13 +10,13 @@ _PERSON = {"housing": 21, "obligations": "49%", "loan": 90, "income": "73,000"}
 
 
 class Body(BaseModel):
-    """A body that knows all of its fields."""
+    """A body that rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Wishes(Body):
-    """The fields of a request; what is left out is chosen by the workbench."""
+    """The fields of a request. The workbench chooses those that are omitted."""
 
     count: int = Field(default=3, ge=1, le=10)
     prefer: Literal["nearest", "sparse"] = "sparse"
@@ -51,7 +51,7 @@ class Verdict(Body):
 
 
 class ExplainBody(Body):
-    """A person and what the counterfactuals should be like."""
+    """A person, and what the counterfactuals must satisfy."""
 
     person: dict[str, Cell] = Field(examples=[_PERSON])
     request: Wishes = Field(default=Wishes(), examples=[{"count": 2, "immutable": ["income"]}])
@@ -76,14 +76,14 @@ class IssueBody(Body):
 
 
 class Issued(Body):
-    """The number of a promise; ``new`` is false if the same promise was there already."""
+    """The number of a promise. ``new`` is false if the same promise existed already."""
 
     promise: int
     new: bool
 
 
 class RedeemBody(Body):
-    """A person who comes back."""
+    """A returning person."""
 
     person: dict[str, Cell] = Field(examples=[_PERSON])
     record: bool = True

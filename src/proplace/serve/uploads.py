@@ -1,7 +1,7 @@
 """Uploaded models: read and audited in a child process with limits of memory and time.
 
-The child opens the ledger by its identity and writes the audit itself. If it is killed, the ledger holds
-the whole audit or nothing of it.
+The child opens the ledger, compares its identity, and writes the audit itself. If the child is killed, the
+ledger contains the whole audit or none of it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MOST_OUTPUT = 100_000
 
 
 def audit(ledger: Ledger, place: str, name: str, content: bytes) -> dict[str, Any]:
-    """Audit an uploaded model; return the number of the audit and the counts of its verdicts."""
+    """Audit an uploaded model. Return the number of the audit and the counts of its verdicts."""
     name = Path(name.replace("\\", "/")).name[:120]
     if Path(name).suffix.lower() not in SUFFIXES:
-        raise ModelFileError("give a model file that ends in .onnx or .npz", name="file")
+        raise ModelFileError("Choose a model file that ends in .onnx or .npz.", name="file")
     with tempfile.TemporaryDirectory(prefix="proplace-") as folder:
         path = Path(folder) / f"model{Path(name).suffix.lower()}"
         path.write_bytes(content)
@@ -38,19 +38,21 @@ def audit(ledger: Ledger, place: str, name: str, content: bytes) -> dict[str, An
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "proplace.serve.uploads"],
-                input=json.dumps(words).encode(),  # an address may hold a password
+                input=json.dumps(words).encode(),  # an address may contain a password
                 capture_output=True,
                 timeout=SECONDS,
                 preexec_fn=_limit,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise ModelFileError(f"the audit took longer than {SECONDS:g} s", name="file") from None
+            raise ModelFileError(
+                f"The audit took longer than {SECONDS:g} s.", name="file"
+            ) from None
     try:
         found: dict[str, Any] = json.loads(done.stdout[:_MOST_OUTPUT])
     except ValueError:
         raise ModelFileError(
-            "the model could not be read within the limits of memory and time", name="file"
+            "The model could not be read within the limits of memory and time.", name="file"
         ) from None
     if "error" in found:
         kind = LedgerError if found["kind"] == "ledger" else ModelFileError
@@ -76,7 +78,7 @@ def _child(path: str, name: str, place: str, identity: str) -> dict[str, Any]:
         model = dataclasses.replace(model, origin=dataclasses.replace(model.origin, name=name))
         with Ledger(place, actor="workbench", create=False) as ledger:
             if ledger.identity != identity:
-                raise LedgerError(f"{ledger.name}: is another ledger than the one that was opened")
+                raise LedgerError(f"{ledger.name} is not the ledger that the workbench opened.")
             found = ledger.audit(model)
     except ProplaceError as error:
         kind = "ledger" if isinstance(error, LedgerError) else "model"

@@ -1,4 +1,4 @@
-"""What the pages show of an explanation: its headline, its bars, its table. Geometry is in percent."""
+"""An explanation on a page: its headline, its bars and its table. Geometry is in percent."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _COUNTS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight",
 
 @dataclass(frozen=True)
 class Mark:
-    """A value on a bar: its place in percent, and the value in words."""
+    """A value on a bar: its position in percent, and the value in words."""
 
     at: float
     text: str
 
     @property
     def anchor(self) -> str:
-        """The side on which the words stand, so that they stay in the picture."""
+        """The side on which the words stand, so that they stay within the picture."""
         return "start" if self.at < 22 else "end" if self.at > 78 else "middle"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One feature: its marks on the range that people have, and the control that moves it.
+    """One feature: its marks on the range of the training rows, and its control.
 
     Attributes
     ----------
     today, enough
-        The value today, and the value of the counterfactual; None if the feature is not changed.
+        The value today, and the value of the counterfactual. None if the feature does not change.
     guaranteed
-        Both ends of what is proved; the same if the value alone is proved.
+        Both ends of the guaranteed range. They are equal if the value alone is proved.
     goal
-        The changed value in words, with what is proved of it.
+        The proved values in words.
     low, high, step, value
-        Of the slider; a feature with ``choices`` has none.
+        Settings of the slider. Not used for a feature with ``choices``.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Row:
 
 
 def date(text: str | None) -> str:
-    """Write a day or a time as people read it.
+    """Write the day of a date or a time.
 
     Examples
     --------
@@ -96,7 +96,7 @@ _MONTHS = (
 
 
 def headline(document: Mapping[str, Any], wording: Wording) -> str:
-    """Say in one sentence what an answer is; nothing that is not proved."""
+    """Describe a result in one sentence that states only what is proved."""
     subject, outcome = wording.subject, document["outcome"]
     if document["status"] == "already_valid":
         return f"{subject[:1].upper()}{subject[1:]} is {outcome} today. Nothing has to change."
@@ -171,7 +171,7 @@ def _bar(
     proved: tuple[float, float] | None = None,
     goal: str = "",
 ) -> Bar:
-    """A number on the range that people have, widened to what is shown."""
+    """Return the bar of a number on the range of the training rows, widened to all shown values."""
     first, last = people or (before, before)
     known = [first, last, before, *([] if after is None else [after])]
     low, high = min(known), max(known)
@@ -206,7 +206,7 @@ def _bar(
 
 
 def _switch(feature: AnyFeature, before: Any, after: Any, goal: str) -> Bar:
-    """A feature with names for values."""
+    """Return the bar of a feature whose values are names."""
     return Bar(
         feature.name,
         feature.title,
@@ -220,7 +220,7 @@ def _switch(feature: AnyFeature, before: Any, after: Any, goal: str) -> Bar:
 
 
 def specialists(document: Mapping[str, Any], model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the figures behind an answer, each with its name."""
+    """Return the figures behind a result, each with its name."""
     found = [
         ("status", document["status"]),
         ("reason", document["reason"]),

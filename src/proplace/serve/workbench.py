@@ -1,8 +1,8 @@
-"""What the workbench does, without a page: people, searches, verdicts and promises.
+"""The functions behind the pages: people, searches, verdicts and promises.
 
-Searches run one after the other in a thread of their own. Verdicts and everything else are computed in
-the thread that wants them, also while a search runs. The ledger holds all that must last; people and
-answers are in memory, the last of each, under keys that tell nothing about a person.
+Searches run one after another in a separate thread. Everything else is computed in the calling thread,
+also while a search runs. The ledger contains all permanent data. The latest people and answers are in
+memory, under keys without personal data.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ _LARGEST = 2**62
 _REMEMBERED = 200  # people, and answers
 _WAITING = 40  # searches
 _VERDICT_SECONDS = 2.0
-_RANGE = (0.01, 0.99)  # quantiles of the training rows between which people are
+_RANGE = (0.01, 0.99)  # quantiles of the training rows at the ends of a bar
 
 K = TypeVar("K")
 
 
 class NotReadyError(ProplaceError):
-    """The model and its tables are still being read."""
+    """Raised while the model and its tables are being read."""
 
 
 class BusyError(ProplaceError):
-    """Too many searches wait already."""
+    """Raised if too many searches are waiting."""
 
 
 class GoneError(ProplaceError, LookupError):
-    """A person or an answer is no longer in memory."""
+    """Raised if a person or an answer is no longer in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,9 @@ class Case:
     Attributes
     ----------
     key
-        Address of the person in this process; it tells nothing about them.
+        Address of the person in this process, without personal data.
     id
-        The user's own id; empty if the person was typed.
+        The user's own id. Empty if the person was entered by hand.
     given, row
         The person in original units, and encoded.
     accepted
@@ -106,7 +106,7 @@ class Answer:
     started: float = field(default_factory=time.monotonic)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the search; False if it still runs."""
+        """Wait for the end of the search. Return False if it still runs."""
         try:
             self.result.result(timeout=seconds)
         except TimeoutError:
@@ -119,14 +119,14 @@ class Answer:
 
 
 class Recent(Generic[K]):
-    """The last things by key."""
+    """The most recently used values, by key."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, K] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: str) -> K | None:
-        """Return a thing, which now is the last one that goes."""
+        """Return a value and mark it as the most recent one. None if it is unknown."""
         with self._lock:
             found = self._known.get(key)
             if found is not None:
@@ -134,7 +134,7 @@ class Recent(Generic[K]):
             return found
 
     def put(self, key: str, value: K) -> K:
-        """Keep a thing; the oldest goes."""
+        """Store a value and drop the oldest ones."""
         with self._lock:
             self._known[key] = value
             self._known.move_to_end(key)
@@ -149,7 +149,7 @@ class Workbench:
     Parameters
     ----------
     opening
-        Returns the opened project; it runs in a thread, so that pages are served at once.
+        Function that returns the opened project. It runs in a thread, so that pages are served at once.
     time_limit
         Seconds for each search.
     """
@@ -166,7 +166,7 @@ class Workbench:
         self.step, self.error = "reading the model and its tables", ""
 
     def start(self) -> None:
-        """Read everything and prepare the first search; this is called once, from any thread."""
+        """Read all files and prepare the first search. Call it once, from any thread."""
         try:
             self.project = self._opening()
             self.ledger = None
@@ -196,23 +196,25 @@ class Workbench:
 
     @property
     def book(self) -> Ledger:
-        """The ledger; an error if the project has none."""
+        """The ledger. Raises if the project has none."""
         self.check_opened()
         if self.ledger is None:
-            raise LedgerError("the project names no ledger, so nothing can be promised")
+            raise LedgerError(
+                "The project has no ledger, so nothing can be promised. Add the key ledger to its file."
+            )
         return self.ledger
 
     @property
     def explainer(self) -> Proplace:
-        """The fitted explainer; wait for it, as it takes a moment after the start."""
+        """The fitted explainer. Waits for it, because fitting takes a moment after the start."""
         if not self.ready.wait(self.seconds):
-            raise NotReadyError(f"not ready yet: {self.step}; try again in a moment")
+            raise NotReadyError(f"Not ready yet: {self.step}. Try again in a moment.")
         return self._explainer
 
     def check_opened(self) -> None:
         """Raise unless the model and the tables are read."""
         if not self.opened.is_set():
-            raise NotReadyError(f"not ready yet: {self.step}; try again in a moment")
+            raise NotReadyError(f"Not ready yet: {self.step}. Try again in a moment.")
 
     def outcome(self, *, accepted: bool) -> str:
         """Return the word for today's decision."""
@@ -239,7 +241,7 @@ class Workbench:
     # -- people --------------------------------------------------------------------------------
 
     def find(self, text: str) -> tuple[list[str], int]:
-        """Return the first ids that hold a text, and how many do."""
+        """Return the first ids that contain a text, and the number of such ids."""
         self.check_opened()
         people, text = self.project.people, text.strip().casefold()
         if people is None or not text:
@@ -249,7 +251,7 @@ class Workbench:
         return found[:MOST_FOUND], len(found)
 
     def known(self, name: str) -> dict[str, Any] | None:
-        """Return the values of a person of the table; None if there is no such person."""
+        """Return the values of a person of the table. None if the table has no such id."""
         self.check_opened()
         people = self.project.people
         if people is None or name not in people.index:
@@ -258,7 +260,7 @@ class Workbench:
         return {n: _plain(row[n]) for n in self.schema.by_name}
 
     def case(self, values: Values, name: str = "") -> Case:
-        """Return a person with today's decision; raise FieldErrors about all values that are wrong."""
+        """Return a person with today's decision. Raise FieldErrors about all invalid values."""
         values = self.person(values)
         key = self._key("person", name, values)
         found = self.cases.get(key)
@@ -269,13 +271,13 @@ class Workbench:
         return self.cases.put(key, Case(key, name, values, row[0], accepted))
 
     def person(self, values: Values) -> dict[str, Any]:
-        """Return the values of a person as numbers and labels; raise FieldErrors about wrong ones."""
+        """Return the values of a person as numbers and labels. Raise FieldErrors about invalid ones."""
         self.check_opened()
         missing = dict.fromkeys(self.schema.by_name)
         return self._read({**missing, **values})
 
     def _read(self, values: Values) -> dict[str, Any]:
-        """Read values of some features; raise FieldErrors about all that are wrong."""
+        """Read values of some features. Raise FieldErrors about all invalid ones."""
         errors, found = FieldErrors(), dict[str, Any]()
         for name, given in values.items():
             feature = self.schema.by_name.get(name)
@@ -302,7 +304,7 @@ class Workbench:
         return frame, rows
 
     def _labels(self, frame: pd.DataFrame, rows: Array) -> Any:
-        """Return the class of each row by the model itself; by its network if it is not at hand."""
+        """Return the class of each row by the original model, or by its network without one."""
         model = self.project.model
         found = model.predict_original(frame)
         if found is not None:
@@ -310,7 +312,7 @@ class Workbench:
         return [model.classes[number] for number in model.network.predict(rows)]
 
     def outside(self, case: Case) -> list[str]:
-        """Return the titles of the person's numbers that lie outside of their ranges."""
+        """Return the titles of the person's numbers that lie outside their ranges."""
         numbers = np.flatnonzero(self.schema.outside(case.row[None])[0])
         return [self.schema.features[self.schema.columns[j].feature].title for j in numbers]
 
@@ -353,13 +355,13 @@ class Workbench:
         if not accepted:
             return f"{word}."
         if guaranteed is None:
-            return f"{word} today. Whether it is guaranteed was not decided in time."
+            return f"{word} today. The guarantee was not decided in time."
         return f"{word}, and guaranteed." if guaranteed else f"{word} today, but not guaranteed."
 
     # -- searches ------------------------------------------------------------------------------
 
     def request(self, wishes: Mapping[str, Any]) -> Request:
-        """Return a request; what is not wished for is that of the workbench."""
+        """Return a request, with the defaults of the workbench for all other fields."""
         own = {"count": 3, "prefer": "sparse", **self.project.request}
         usual = Request(self.target, **own)
         request = Request.from_dict(usual.to_dict() | dict(wishes))
@@ -367,13 +369,13 @@ class Workbench:
         return request
 
     def _complete(self, request: Request) -> Request:
-        """Return a request that the explainer has checked."""
+        """Return a request after the checks of the explainer."""
         wishes = request.to_dict()
         del wishes["target"]
         return self._explainer.request(self.project.target, **wishes)
 
     def explain(self, case: Case, request: Request) -> Answer:
-        """Search for counterfactuals, or return the answer to the same question."""
+        """Search for counterfactuals, or return the answer to an equal request."""
         self.check_opened()
         key = self._key("answer", case.key, request.to_dict())
         with self._asking:
@@ -381,7 +383,7 @@ class Workbench:
             if known is not None and not _failed(known):
                 return known
             if self._waiting >= _WAITING:
-                raise BusyError(f"{_WAITING} searches wait already; try again in a moment")
+                raise BusyError(f"{_WAITING} searches are waiting already. Try again in a moment.")
             self._waiting += 1
             result = self._searches.submit(self._search, case, request)
             return self.answers.put(key, Answer(key, case, request, result))
@@ -403,7 +405,7 @@ class Workbench:
         found = self.answers.get(key)
         if found is None:
             raise GoneError(
-                "this answer is no longer in memory; look the person up and search again"
+                "This answer is no longer in memory. Look up the person and search again."
             )
         return found
 
@@ -412,21 +414,21 @@ class Workbench:
     def issue(
         self, answer: Answer, way: int, person: str, expires: str | None, existing: str = "refuse"
     ) -> tuple[int, bool]:
-        """Promise an alternative; return the number, and True if the promise is a new one."""
+        """Promise an alternative. Return the number, and True if the promise is new."""
         errors = FieldErrors()
         person = person.strip()
         if not person:
-            errors.add("person", "say who the promise is for: their id in your own files")
+            errors.add("person", "Enter the id that this person has in your own files.")
         if expires is not None and not _is_day_to_come(expires):
-            errors.add("expires", "give a day that is not over, such as 2027-05-31")
+            errors.add("expires", "Enter a future day, such as 2027-05-31.")
         errors.raise_any()
         if not answer.wait(self.seconds):
-            raise BusyError("the search still runs; try again in a moment")
+            raise BusyError("The search still runs. Try again in a moment.")
         book, result = self.book, answer.result.result()
         chosen = [e for e in result if e.found and e.rank == way]
         if not chosen or answer.case.accepted or chosen[0].status == "already_valid":
             raise LedgerError(
-                "there is nothing to promise: this person needs no change, or none was found"
+                "Nothing can be promised: this person needs no change, or none was found."
             )
         issued = book.issue(
             Explanations(chosen, provenance=result.provenance),
@@ -440,7 +442,7 @@ class Workbench:
     def promises(
         self, person: str, state: str | None, before: int | None, size: int
     ) -> pd.DataFrame:
-        """One page of promises, the latest first."""
+        """Return one page of promises, the latest first."""
         if state is not None and state not in STATES:
             raise OptionError(f"state must be one of {', '.join(STATES)}", name="state")
         number = None if before is None else max(0, min(before, _LARGEST))
@@ -465,7 +467,7 @@ class Workbench:
         }
 
     def redeem(self, number: int, values: Values, *, record: bool = True) -> Redemption:
-        """Compare a person who comes back with their promise."""
+        """Compare a returning person with their promise."""
         return self.book.redeem(min(number, _LARGEST), self.person(values), record=record)
 
     def audit(self, name: str, content: bytes) -> dict[str, Any]:
@@ -477,7 +479,7 @@ class Workbench:
     # -- keys ----------------------------------------------------------------------------------
 
     def _key(self, *parts: object) -> str:
-        """Return an address for something; only this process can make or read it."""
+        """Return a secret address for some values. Only this process can compute it."""
         text = json.dumps(parts, sort_keys=True, default=str)
         return hmac.new(self._secret, text.encode(), "sha256").hexdigest()[:24]
 
@@ -501,7 +503,7 @@ def _plain(value: Any) -> Any:
 
 
 def _problems(schema: Schema, before: Array, after: Array) -> list[str]:
-    """Say why a person cannot become another row; empty if they can."""
+    """Describe why a person cannot become another row. Empty if they can."""
     person, legal = schema.person(before), schema.widened(before).canonical(after)[0]
     found = []
     for feature, span in zip(schema.features, schema.spans, strict=True):
@@ -511,7 +513,7 @@ def _problems(schema: Schema, before: Array, after: Array) -> list[str]:
 
 
 def _ranges(schema: Schema, train: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Return the range that people have of each number."""
+    """Return the range of each number in the training rows."""
     found = {}
     for feature in schema.features:
         if isinstance(feature, Continuous):
@@ -544,4 +546,4 @@ def way_of(answer: Answer, way: int) -> Explanation:
     for each in result:
         if each.rank == way:
             return each
-    raise OptionError(f"there is no way {way + 1} in this answer", name="way", value=way)
+    raise OptionError(f"This answer has no way {way + 1}.", name="way", value=way)

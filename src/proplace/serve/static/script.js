@@ -17,7 +17,7 @@ if (bars) {
   const controls = [...bars.querySelectorAll("[data-name]")];
   const first = new Map(controls.map(control => [control, control.value]));
   const verdict = document.getElementById("verdict");
-  let asked = 0, timer = 0;
+  let sent = 0, timer = 0;
 
   const show = control => {
     const feature = control.closest(".feature"), you = feature.querySelector("svg.you");
@@ -31,13 +31,13 @@ if (bars) {
     control.setAttribute("aria-valuetext", words.trim());
   };
 
-  const tell = (kind, text) => {
+  const display = (kind, text) => {
     verdict.className = `verdict js ${kind}`;
     if (verdict.textContent !== text) verdict.textContent = text;
   };
 
-  const ask = async () => {
-    const number = ++asked, changes = {};
+  const decide = async () => {
+    const number = ++sent, changes = {};
     for (const control of controls) changes[control.dataset.name] = control.value;
     try {
       const answer = await fetch(`${document.body.dataset.root}/api/v1/certify`, {
@@ -46,18 +46,18 @@ if (bars) {
         body: JSON.stringify({answer: bars.dataset.answer, changes}),
       });
       const found = await answer.json();
-      if (number !== asked) return;
-      if (!answer.ok) return tell("not", Object.values(found.fields || {})[0] || found.error);
-      tell(!found.possible ? "not" : !found.accepted ? "no" : found.guaranteed ? "sure" : "now", found.sentence);
+      if (number !== sent) return;
+      if (!answer.ok) return display("not", Object.values(found.fields || {})[0] || found.error);
+      display(!found.possible ? "not" : !found.accepted ? "no" : found.guaranteed ? "sure" : "now", found.sentence);
     } catch {
-      if (number === asked) tell("not", "The workbench does not answer.");
+      if (number === sent) display("not", "The workbench does not respond.");
     }
   };
 
   const moved = control => {
     show(control);
     clearTimeout(timer);
-    timer = setTimeout(ask, 40);
+    timer = setTimeout(decide, 40);
   };
   for (const control of controls) {
     show(control);
@@ -65,6 +65,6 @@ if (bars) {
   }
   document.getElementById("reset").addEventListener("click", () => {
     for (const [control, value] of first) { control.value = value; show(control); }
-    ask();
+    decide();
   });
 }
