@@ -335,7 +335,7 @@ def test_a_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
     assert not found.success
     words = "\n".join(str(w.message) for w in caught)
     assert "delta 0.07, with a validity of 100.0%, leaves 1 of 32 accepted training rows" in words
-    assert "(3.1%), and at least 10% is asked for" in words
+    assert "(3.1%), and at least 10% is required" in words
     assert "the best is delta 0.001" in words
     assert "--min-robust-share 0.031" in words
     assert "32 of 32 accepted rows robust" in repr(found)

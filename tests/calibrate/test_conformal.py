@@ -73,7 +73,7 @@ def test_the_expected_loss_of_the_next_retraining_is_within_the_risk(draw, n, ri
     rng, sizes, losses = np.random.default_rng(2), np.linspace(0.0, 1.0, 101), []
     for _ in range(600):
         found = draw(rng, n + 20, sizes)
-        bound = conformal.risk_bound(conformal.never_growing(found[:n]))
+        bound = conformal.risk_bound(conformal.monotone(found[:n]))
         assert (np.diff(bound) <= 0.0).all()
         fine = bound <= risk
         losses.append(found[n:, fine.argmax()].mean() if fine.any() else 0.0)
@@ -86,7 +86,7 @@ def test_the_risk_is_used_up():
     rng, sizes, losses = np.random.default_rng(4), np.linspace(0.0, 1.0, 501), []
     for _ in range(2000):
         found = step_losses(rng, 10, sizes)
-        bound = conformal.risk_bound(conformal.never_growing(found[:9]))
+        bound = conformal.risk_bound(conformal.monotone(found[:9]))
         losses.append(found[9, (bound <= 0.2).argmax()])
     assert abs(np.mean(losses) - 0.2) <= 3.5 * np.std(losses) / math.sqrt(len(losses))
 
@@ -94,7 +94,7 @@ def test_the_risk_is_used_up():
 def test_losses_that_rise_again_count_from_there_on():
     losses = np.array([[0.5, 0.0, 0.25, 0.0], [0.0, 1.0, 0.0, 0.0]])
     np.testing.assert_array_equal(
-        conformal.never_growing(losses), [[0.5, 0.25, 0.25, 0.0], [1.0, 1.0, 0.0, 0.0]]
+        conformal.monotone(losses), [[0.5, 0.25, 0.25, 0.0], [1.0, 1.0, 0.0, 0.0]]
     )
     honours = [np.array([[True, False], [True, True]]), np.zeros((2, 0), bool)]
     np.testing.assert_allclose(bounds(honours), [(0.5 + 1.0) / 3.0, 1.0 / 3.0])
@@ -141,7 +141,7 @@ def retrainings(rng, n):
 def test_the_next_network_breaks_no_more_promises_than_stated(monkeypatch):
     """200 histories of networks, each with networks to come, through the whole calibration."""
     monkeypatch.setattr(calibration, "Proplace", Remembering)
-    monkeypatch.setattr(Retrained, "_says", lambda self, table: self.model.network.predict(table))
+    monkeypatch.setattr(Retrained, "_labels", lambda self, table: self.model.network.predict(table))
     rng, losses, stated, n, risk = np.random.default_rng(6), [], 0, 9, 0.2
     for _ in range(200):
         nets = retrainings(rng, n + 5)
@@ -168,7 +168,7 @@ def test_the_next_network_breaks_no_more_promises_than_stated(monkeypatch):
 def test_risk_holds_on_average_and_not_for_the_draws_that_get_a_statement(monkeypatch):
     """Each model breaks every promise by a chance of 0.3, so that what is stated is always wrong."""
     monkeypatch.setattr(calibration, "Proplace", Remembering)
-    monkeypatch.setattr(Retrained, "_says", lambda self, table: self.model.network.predict(table))
+    monkeypatch.setattr(Retrained, "_labels", lambda self, table: self.model.network.predict(table))
     rng, losses, histories, risk, chance = np.random.default_rng(0), [], 200, 0.1, 0.3
     for _ in range(histories):
         nets = [threshold(3.0) if bad else BASE for bad in rng.random(9 + 20) < chance]
@@ -228,7 +228,7 @@ def test_too_few_models_for_a_risk_say_how_many_are_needed(models, risk, least):
     later = [threshold(0.5)] * models
     with raises(InputError, name="risk", value=risk, match=f"at least {least}") as caught:
         pp.calibrate_delta(BASE, ROWS, retrained=later, people=REFUSED, deltas=[0.1], risk=risk)
-    allowed = float(str(caught.value).split("risk=")[1])
+    allowed = float(str(caught.value).split("risk=")[1].rstrip("."))
     assert quiet(BASE, ROWS, retrained=later, people=REFUSED, deltas=[0.1], risk=allowed).success
     enough = [threshold(0.5)] * least
     assert quiet(BASE, ROWS, retrained=enough, people=REFUSED, deltas=[0.1], risk=risk).success
@@ -258,8 +258,8 @@ def test_the_size_of_a_box_is_chosen_in_place_of_delta():
     assert found.success
     assert found.delta == 1.0
     assert found.shifts == box
-    assert found.label == "1 times the box"
-    assert "with 1 times the box" in found.statement
+    assert found.label == "1 times the shift set"
+    assert "with 1 times the shift set" in found.statement
     half = box.scaled(0.5)
     answer = pp.Proplace(BASE, half).fit(ROWS).explain(REFUSED).encoded_counterfactuals
     share = np.mean([net.predict(answer) != 1 for net in later])
@@ -368,15 +368,15 @@ def test_statement_names_number_risk_condition_and_confidence():
         "5.0% is broken at the next retraining (conformal risk control by N = 19 retrained models), if "
         "it is exchangeable with them. This is an average over all draws of these models, and a draw "
         "for which no size suffices counts as no broken promise. It is not conditional on this draw: "
-        "the draws for which a size suffices may break a larger share. Of 59 other retrained models, "
-        "which had no part in the choice, 59 honour all 2 promises and 100.0% of the promises are "
+        "draws for which a size suffices may break a larger share. Of 59 other retrained models, "
+        "which did not choose it, 59 honour all 2 promises and 100.0% of the promises are "
         "honoured on average: with 95% confidence any one promise is honoured by at least 95.0% of "
         "future models, and all of them by at least 95.0%, if models are retrained independently and "
         "in the same way."
     )
     measured = quiet(BASE, ROWS, retrained=later, people=REFUSED, deltas=DELTAS)
-    assert "19 retrained models honoured 100.0%; they also chose it" in measured.statement
-    assert "no promise about the next one" in measured.statement
+    assert "19 retrained models honoured 100.0%. They also chose it" in measured.statement
+    assert "not a promise about the next retraining" in measured.statement
     for statement in (found.statement, measured.statement):
         assert "prove" not in statement
         assert "guarantee" not in statement

@@ -221,11 +221,11 @@ def test_ranks_are_those_of_the_number_as_written():
         coverage = conformal.probability("coverage", hundredths / 100)
         assert coverage == Q(hundredths, 100)
         least = conformal.needed(coverage)
-        assert conformal.rank(least, coverage) <= least
-        assert conformal.rank(least - 1, coverage) > least - 1
+        assert conformal.quantile_index(least, coverage) <= least
+        assert conformal.quantile_index(least - 1, coverage) > least - 1
     assert conformal.needed(Q(19, 20)) == 19
-    assert conformal.rank(9, Q(9, 10)) == 9
-    assert conformal.rank(10, Q(9, 10)) == 10  # ceil(9.9)
+    assert conformal.quantile_index(9, Q(9, 10)) == 9
+    assert conformal.quantile_index(10, Q(9, 10)) == 10  # ceil(9.9)
 
 
 # -- too short, and degenerate -------------------------------------------------------------------------
@@ -393,19 +393,23 @@ def test_files(tmp_path):
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
-def test_the_least_chance_is_that_of_clopper_and_pearson(confidence):
+def test_the_clopper_pearson_lower_is_that_of_clopper_and_pearson(confidence):
     for n in (1, 2, 7, 59, 300):
         for k in sorted({0, 1, n // 2, n - 1, n}):
             expected = 0.0 if k == 0 else stats.beta.ppf(1.0 - confidence, k, n - k + 1)
-            found = conformal.least_chance(k, n, confidence)
+            found = conformal.clopper_pearson_lower(k, n, confidence)
             assert found == pytest.approx(expected, rel=1e-9)
-    assert conformal.least_chance(59, 59, 0.95) >= 0.95 > conformal.least_chance(58, 58, 0.95)
+    assert (
+        conformal.clopper_pearson_lower(59, 59, 0.95)
+        >= 0.95
+        > conformal.clopper_pearson_lower(58, 58, 0.95)
+    )
 
 
 @pytest.mark.parametrize("n", [1, 3, 8])
-def test_the_least_chance_is_wrong_no_more_often_than_stated(n):
+def test_the_clopper_pearson_lower_is_wrong_no_more_often_than_stated(n):
     """Exactly, by all outcomes, for chances in steps of 1/64 and just above every bound."""
-    bounds = [conformal.least_chance(k, n, 0.9) for k in range(n + 1)]
+    bounds = [conformal.clopper_pearson_lower(k, n, 0.9) for k in range(n + 1)]
     for p in [Q(i, 64) for i in range(65)] + [Q(b) - Q(1, 10**9) for b in bounds if b]:
         wrong = sum(
             math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1) if Q(bounds[k]) > p

@@ -88,18 +88,18 @@ def test_delta_is_the_smallest_tried_that_reaches_the_validity(found):
 
 
 def test_printing_takes_two_lines_with_the_measured_figures(found):
-    bought, paid = str(found).splitlines()
+    validity, cost = str(found).splitlines()
     at = found.curve.set_index("delta").loc[found.delta]
-    assert bought == (
+    assert validity == (
         f"Delta {found.delta:g}: 6 refits accept {at['validity']:.1%} of the counterfactuals of "
         f"{found.people} people (delta 0: {found.nearest['validity']:.1%})."
     )
-    assert paid.startswith(
-        f"Mean distance {at['distance']:.3g} (delta 0: {found.nearest['distance']:.3g}); "
+    assert cost.startswith(
+        f"Mean distance {at['distance']:.3g} (delta 0: {found.nearest['distance']:.3g}). "
     )
-    assert f"{at['robust_rows']:.0f} of {found.accepted} accepted training rows" in paid
+    assert f"{at['robust_rows']:.0f} of {found.accepted} accepted training rows" in cost
     assert "6 refits on bootstrap rows with other seeds" in found.statement
-    assert "no promise about the next one" in found.statement
+    assert "not a promise about the next retraining" in found.statement
 
 
 @pytest.mark.slow

@@ -1,35 +1,35 @@
-r"""What a history of retrainings says about the next one, whatever their distribution.
+r"""Conformal bounds on the next retraining, for any distribution.
 
-All that is assumed is that the retrainings are *exchangeable*: every order of them, the next one
-included, is equally likely. Independent retrainings of the same procedure on data of the same kind are.
+The only assumption is that the retrainings are *exchangeable*: every order of them, including the next
+one, is equally likely. Independent retrainings by the same procedure on data of the same kind are.
 
 *Split conformal prediction* (Vovk, Gammerman and Shafer 2005). Give each of n retrainings a score
-:math:`s_1, \dots, s_n` that does not depend on the others, and let :math:`t` be the one of rank
-:math:`\lceil (n + 1) c \rceil` from below. The score of the next retraining is as likely to take any
-place among all n + 1, so
+:math:`s_1, \dots, s_n` that does not depend on the others. Let :math:`t` be the score with the quantile
+index :math:`\lceil (n + 1) c \rceil` from below. The score of the next retraining is equally likely to
+take each position among all n + 1, so
 
 .. math::
     P(s_{n+1} \le t) \ge \frac{\lceil (n + 1) c \rceil}{n + 1} \ge c ,
 
-ties or not. The rank exists if :math:`n \ge c / (1 - c)`: 19 retrainings for 95%.
+with or without ties. The index exists if :math:`n \ge c / (1 - c)`: 19 retrainings for 95%.
 
 *Conformal risk control* (Angelopoulos, Bates, Fisch, Lei and Schuster 2024). Let
-:math:`L_j(t) \in [0, 1]` be the loss of retraining j at size t, which never grows with t. For the
+:math:`L_j(t) \in [0, 1]` be the loss of retraining j at size t, which does not increase with t. For the
 smallest t with
 
 .. math::
     \frac{N}{N + 1} \cdot \frac1N \sum_{j=1}^{N} L_j(t) + \frac{1}{N + 1} \le \alpha
 
-the expected loss of the next retraining is at most :math:`\alpha`. Losses that do grow here and there
-are replaced with their largest value from t on, which never grows.
+the expected loss of the next retraining is at most :math:`\alpha`. Losses that increase somewhere are
+replaced with their largest value from t on, which does not increase.
 
 *Clopper and Pearson* (1934). If k of n independent retrainings succeed, the chance of a success is at
 least the p that solves :math:`P(\mathrm{Bin}(n, p) \ge k) = 1 - \gamma`, with confidence
 :math:`\gamma`: the p are wrong in at most a share :math:`1 - \gamma` of such experiments.
 
 A *promise* here is a counterfactual of the current model: "reach this, and you are accepted". A
-retrained model *honours* it if it gives the target class. Only its predictions are needed, so it may
-have been trained from scratch, with other scalers, or have another architecture.
+retrained model *honours* it if it gives the target class. Only its predictions are needed. The model may
+therefore be trained from scratch, with other scalers, or with another architecture.
 
 *Choosing.* The loss of retraining j at size t (all networks within delta, or a shift set scaled by t) is
 the share of the promises that it breaks, 0 if there are none. Risk control bounds the expected loss of
@@ -40,8 +40,8 @@ retrained model is read.
 number that honour every promise and the number that honour one promise are binomial. Clopper and Pearson
 bound their chances from below, exactly.
 
-Neither is the theorem about the shift set. The theorem covers every network inside, this covers networks
-drawn by a procedure.
+Both statements differ from the theorem about the shift set. The theorem covers every network of the set,
+these statements cover networks that a procedure draws.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
 
     Honours = npt.NDArray[np.bool_]
-    """Which model (row) honours which promise (column)."""
+    """True if a model (row) honours a promise (column)."""
 
 
 def probability(name: str, value: float) -> Fraction:
-    """Return a number between 0 and 1 as it is written, 0.95 as 95/100; or say what it must be."""
+    """Return a number between 0 and 1 as a fraction of its digits, 0.95 as 95/100."""
     try:
         written = Fraction(repr(float(value)))
     except (TypeError, ValueError):
@@ -80,48 +80,48 @@ def probability(name: str, value: float) -> Fraction:
     return written
 
 
-def rank(n: int, coverage: Fraction) -> int:
-    """Which of n scores, from below, bounds the next one with this probability; n + 1 if none does."""
+def quantile_index(n: int, coverage: Fraction) -> int:
+    """Return the index, from below and from 1, of the score that bounds the next one; n + 1 if none."""
     return math.ceil((n + 1) * coverage)
 
 
 def needed(coverage: Fraction) -> int:
-    """How many scores it takes at least for a coverage."""
+    """Return the smallest number of scores for a coverage."""
     return math.ceil(coverage / (1 - coverage))
 
 
 def calibration_size(n: int, coverage: Fraction, shape: int) -> int:
-    """How many of n retrainings should give the size, where at least ``shape`` give the shape.
+    """Return how many of n retrainings give the size; at least ``shape`` others give the shape.
 
-    About half of them: the largest number up to there that gives away least, since n scores cover a
-    multiple of 1 / (n + 1). 0 if n are too few.
+    The result is at most about half of n. A number m of scores covers a multiple of 1 / (m + 1), so the
+    m with the smallest excess coverage is taken, and the largest of these. 0 if n is too small.
     """
     least, most = needed(coverage), n - shape
     if most < least:
         return 0
     numbers = range(least, max(least, min(most, n // 2)) + 1)
-    return min(numbers, key=lambda m: (Fraction(rank(m, coverage), m + 1), -m))
+    return min(numbers, key=lambda m: (Fraction(quantile_index(m, coverage), m + 1), -m))
 
 
-def never_growing(losses: Array) -> Array:
-    """Largest loss from each size on; the rows are retrainings, the columns sizes in growing order."""
+def monotone(losses: Array) -> Array:
+    """Return the largest loss from each size on (rows: retrainings, columns: increasing sizes)."""
     largest: Array = np.maximum.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
     return largest
 
 
 def risk_bound(losses: Array) -> Array:
-    """Bound on the expected loss of the next retraining at each size (rows: retrainings)."""
+    """Bound the expected loss of the next retraining at each size (rows: retrainings)."""
     n = len(losses)
     bound: Array = (losses.sum(axis=0) + 1.0) / (n + 1)
     return bound
 
 
 def needed_for_risk(risk: Fraction) -> int:
-    """How many retrainings it takes at least for a risk: without any loss the bound is 1 / (N + 1)."""
+    """Return the smallest number N of retrainings for a risk: without loss the bound is 1 / (N + 1)."""
     return math.ceil(1 / risk) - 1
 
 
-def least_chance(successes: int, n: int, confidence: float) -> float:
+def clopper_pearson_lower(successes: int, n: int, confidence: float) -> float:
     """Return Clopper and Pearson's lower bound on the chance of a success, from k successes in n."""
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
@@ -132,23 +132,23 @@ def least_chance(successes: int, n: int, confidence: float) -> float:
 
 @dataclass(frozen=True)
 class HeldOutResult:
-    """Share of promises that held-out models honour; these models had no part in the choice.
+    """Share of promises that held-out models honour. These models did not choose delta.
 
     Attributes
     ----------
     models, promises
-        How many of each.
+        Number of models and of promises.
     share
-        Share of pairs of a model and a promise that are honoured: as measured.
+        Measured share of pairs of a model and a promise that are honoured.
     whole
-        How many of the models honour every promise.
+        Number of models that honour every promise.
     least_each
-        Each single promise is honoured by at least this share of future models, with the confidence:
-        the bound of the promise that the fewest honour.
+        Lower bound, at the confidence, on the share of future models that honour any single promise:
+        the bound for the promise that the fewest models honour.
     least_whole
-        At least this share of future models honour every promise, with the confidence.
+        Lower bound, at the confidence, on the share of future models that honour every promise.
     confidence
-        As asked for.
+        The confidence of both bounds.
     """
 
     models: int
@@ -161,7 +161,7 @@ class HeldOutResult:
 
     @classmethod
     def of(cls, honours: Honours, confidence: float) -> HeldOutResult | None:
-        """Count; None without models or without promises."""
+        """Count honoured promises. None without models or without promises."""
         models, promises = honours.shape
         if not honours.size:
             return None
@@ -172,15 +172,15 @@ class HeldOutResult:
             promises,
             float(honours.mean()),
             whole,
-            least_chance(fewest, models, confidence),
-            least_chance(whole, models, confidence),
+            clopper_pearson_lower(fewest, models, confidence),
+            clopper_pearson_lower(whole, models, confidence),
             confidence,
         )
 
     def __str__(self) -> str:
-        """One sentence."""
+        """Describe the result in one sentence."""
         return (
-            f"Of {self.models} other retrained models, which had no part in the choice, {self.whole} "
+            f"Of {self.models} other retrained models, which did not choose it, {self.whole} "
             f"honour{'s' * (self.whole == 1)} all {self.promises} promises and {self.share:.1%} of the "
             f"promises are honoured on average: with {self.confidence:.0%} confidence any one promise "
             f"is honoured by at least {_down(self.least_each)} of future models, and all of them by at "
@@ -190,25 +190,25 @@ class HeldOutResult:
 
 
 def bounds(honours: Sequence[Honours]) -> Array:
-    """Bound on the expected share of broken promises at each of some growing sizes."""
+    """Bound the expected share of broken promises at each of some increasing sizes."""
     losses = [1.0 - h.mean(axis=1) if h.size else np.zeros(len(h)) for h in honours]
-    return risk_bound(never_growing(np.array(losses).T))
+    return risk_bound(monotone(np.array(losses).T))
 
 
 def check_enough(models: int, risk: float) -> None:
-    """Refuse a risk that no choice by so few models keeps."""
+    """Raise if so few models cannot satisfy a risk."""
     least = needed_for_risk(probability("risk", risk))
     if models < least:
         reach = math.ceil(1000 / (models + 1)) / 1000
         are = "models are" if models != 1 else "model is"
         raise InputError(
-            f"{models} retrained {are} too few to choose by for a risk of {risk:g}, which needs at "
-            f"least {least}; {models} allow risk={reach:g}",
+            f"{models} retrained {are} too few for a risk of {risk:g}, which needs at least {least}. "
+            f"Give more models, or use risk={reach:g}.",
             name="risk",
             value=risk,
         )
 
 
 def _down(share: float) -> str:
-    """A percentage, rounded down: a bound must not be said to be better than it is."""
+    """Write a percentage rounded down, because a lower bound must not be overstated."""
     return f"{math.floor(1000.0 * share) / 10.0:.1f}%"

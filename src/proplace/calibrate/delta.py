@@ -1,17 +1,17 @@
-r"""How large should delta be? What retrained models say.
+r"""Choosing delta by measurements on retrained models.
 
-Let :math:`\theta` be the parameters in use and :math:`\theta^{(1)}, \dots, \theta^{(m)}` those of
+Let :math:`\theta` be the current parameters and :math:`\theta^{(1)}, \dots, \theta^{(m)}` those of
 retrained networks.
 
 (a) *Change.* :math:`\|\theta^{(j)} - \theta\|_\infty` for each j. If the retrainings are incremental
     (they start from :math:`\theta`), a delta of at least the largest change puts every one of them
-    into Delta, so every answer is valid on all of them: a proof. Networks retrained from scratch are
-    not near :math:`\theta` in any such sense, and this number is then far too large to be of use.
-    Where scalers or encoders were fitted again, :math:`\theta^{(j)}` stands for the parameters of the
-    same model behind the scalers in use (see :mod:`proplace.loaders.coordinates`). Where a batch norm
-    is folded into the current model, a change is that of trained parameters which would lead to the
-    retrained network behind *this* batch norm, since Delta counts it as fixed: what retraining does to
-    the batch norm is part of the change, and where no parameter can express it, it is infinite.
+    into the shift set, which proves that every counterfactual is valid on all of them. Networks
+    retrained from scratch are not near :math:`\theta`, and this number is then too large to be of use.
+    If scalers or encoders were refitted, :math:`\theta^{(j)}` are the parameters of the same model
+    after the current scalers (see :mod:`proplace.loaders.coordinates`). If a batch norm is folded into
+    the current model, the shift set keeps it fixed. A change is then the change of trained parameters
+    that would lead to the retrained network with *this* batch norm. It is infinite if no parameters
+    can do so.
 
 (b) *Validity.* For each of a list of deltas, explain the refused validation rows and count
 
@@ -19,18 +19,18 @@ retrained networks.
         v(\delta) = \frac{1}{n m} \sum_{i=1}^{n} \sum_{j=1}^{m}
             [\,\theta^{(j)} \text{ gives } x'_i(\delta) \text{ the target class}\,] .
 
-    The calibrated delta is the smallest of the list with :math:`v(\delta)` at least as wanted.
-    This is a measurement, not a proof; it never needs more than (a), where (a) leaves robust rows.
+    The calibrated delta is the smallest of the list whose :math:`v(\delta)` reaches ``validity``.
+    This is a measurement, not a proof. It never exceeds (a) if (a) leaves robust rows.
 
-(c) *Risk.* The same count with a promise about the next retraining: the smallest delta for which the
-    expected share of broken promises is at most the risk (see :mod:`proplace.calibrate.conformal`).
+(c) *Risk.* A statement about the next retraining: the smallest delta for which the expected share of
+    broken promises is at most the risk (see :mod:`proplace.calibrate.conformal`).
 
-A box of networks may take the place of delta; then its size t is chosen, ``shifts.scaled(t)``.
+With ``shifts``, the size t of a shift set is chosen instead of delta, as ``shifts.scaled(t)``.
 
-A delta that leaves next to no robust row is of no use, however valid its few answers are: all people
-would be sent to the same place, and most would get no answer. Of the training rows that the model in
-use accepts, a share of at least ``min_robust_share`` (10% by default) must stay robust, and as large a
-share of the people must get an answer.
+A delta that leaves almost no robust row is of no use, even if its few counterfactuals are valid: most
+people would get none, and the others would all get the same. At least ``min_robust_share`` (10% by
+default) of the training rows that the current model accepts must stay robust, and the same share of the
+people must get a counterfactual.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ import pandas as pd
 
 from proplace.calibrate.conformal import HeldOutResult, bounds, check_enough, probability
 from proplace.calibrate.refits import Rows, check_refits, refitted
-from proplace.calibrate.trials import Question, Retrained
+from proplace.calibrate.trials import CalibrationTask, Retrained
 from proplace.certification import certify
 from proplace.core.errors import InputError, OptionError, RowsSkippedWarning, require
 from proplace.core.options import integer, not_negative, processes
@@ -70,51 +70,51 @@ if TYPE_CHECKING:
     from proplace.schema.values import Label
     from proplace.tables.rows import Table
 
-_GRID = 7  # deltas tried when none are given
-_FINE_GRID = 19  # the same for a risk: they must not depend on what is found
-_SMALLEST = 64.0  # the smallest of them is this part of the largest that leaves a robust row
-_REFINE = 3  # halvings between the last delta that is too small and the first that is not
+_GRID = 7  # number of default deltas
+_FINE_GRID = 19  # number of default deltas for a risk, which must not depend on the results
+_SMALLEST = 64.0  # ratio of the largest to the smallest default delta
+_REFINE = 3  # bisections between the last delta that is too small and the first that is not
 _LEAST_ROBUST = 0.1  # share of the accepted rows that must stay robust
 _GAP, _SECONDS = 0.05, 1.0  # optimality gap and time limit per person, if models are refitted here
 
 
 class CalibrationWarning(UserWarning):
-    """A delta leaves too few robust rows to be of use, or is not large enough."""
+    """Warning: a delta leaves too few robust rows to be of use, or is not large enough."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What :func:`calibrate_delta` measured.
+    """Result of :func:`calibrate_delta`.
 
     Attributes
     ----------
     delta
-        The smallest delta of the curve whose counterfactuals reach ``validity``, or whose risk is
-        within the one asked for. If there is none, or too few rows stay robust there, the best delta of
-        those that leave enough robust rows; ``success`` is False then. If the size of a box was
-        chosen, this is the factor t of ``shifts.scaled(t)``.
+        The smallest delta of the curve whose counterfactuals reach ``validity``, or whose risk is at
+        most the requested one. If no such delta leaves enough robust rows, this is the best delta of
+        those that do, and ``success`` is False. If the size of a shift set was chosen, this is the
+        factor t of ``shifts.scaled(t)``.
     shifts
-        The set of networks that was chosen.
+        The chosen shift set.
     success
-        True if ``delta`` does what was asked for and leaves enough robust rows and counterfactuals.
+        True if ``delta`` reaches the validity or the risk and leaves enough robust rows and
+        counterfactuals.
     too_few_robust_rows
-        True if the smallest delta that does what was asked for leaves too few of them.
+        True if the smallest delta that reaches them leaves too few robust rows or counterfactuals.
     shortfall
-        The reason why no delta suffices, and what to do next; empty on success.
+        The reason why no delta suffices, and a next step. Empty on success.
     max_change
         The requested quantile of ``change_per_model``, by default the largest: a delta that *proves*
         validity on that share of the retrained networks.
     change_per_model
-        Largest change of a trained parameter of each retrained network; NaN where parameters cannot be
-        compared, infinite where no delta includes it, because its batch norm moved what no parameter
-        in use can move.
+        Largest change of a trained parameter of each retrained network. NaN if parameters cannot be
+        compared, infinite if no delta includes the network because of its batch norm.
     curve
-        One row per delta: ``delta``, ``validity`` (share of answers and retrained networks where the
-        class is kept; NaN without answers), ``robust_rows`` (how many of the accepted training rows
-        stay robust), ``robust`` (their share of all training rows), ``robust_of_accepted`` (their
-        share of the accepted ones), ``share_explained`` (share of the refused validation rows with
-        a counterfactual), ``distance`` (mean), ``risk`` (bound on the expected share of promises that
-        the next retraining breaks). Rows that occur twice count once.
+        One row per delta: ``delta``, ``validity`` (share of (counterfactual, retrained model) pairs
+        that are accepted, NaN without counterfactuals), ``robust_rows`` (number of accepted training
+        rows that stay robust), ``robust`` (their share of all training rows), ``robust_of_accepted``
+        (their share of the accepted ones), ``share_explained`` (share of the refused validation rows
+        with a counterfactual), ``distance`` (mean), ``risk`` (bound on the expected share of promises
+        that the next retraining breaks). Rows that occur twice count once.
     nearest
         The same measurements at delta 0: the plain nearest counterfactuals.
     accepted
@@ -124,13 +124,13 @@ class Calibration:
     refits
         True if :func:`calibrate_delta` trained the models itself.
     validity, min_robust_share
-        The validity, and the share of the accepted rows, that were asked for.
+        The requested validity, and the requested share of the accepted rows.
     risk
-        The risk that was asked for, if any.
+        The requested risk, if any.
     promises
-        How many people have an answer at ``delta``.
+        Number of people with a counterfactual at ``delta``.
     held_out
-        Share of these counterfactuals that held-out models accept; None without held-out models.
+        Share of these counterfactuals that held-out models accept. None without held-out models.
     """
 
     delta: float
@@ -153,23 +153,23 @@ class Calibration:
 
     @property
     def label(self) -> str:
-        """The chosen size as a phrase: ``delta 0.02``, or ``0.8 times the box``."""
+        """The chosen size as a phrase: ``delta 0.02``, or ``0.8 times the shift set``."""
         return self._label(self.delta)
 
     @property
     def statement(self) -> str:
-        """What may be said about the next retraining, and on what this is conditional.
+        """A statement about the next retraining, with its conditions.
 
-        It speaks of models that are drawn by a procedure; the theorem speaks of every network of the
-        set. The one does not follow from the other.
+        The statement covers models that a procedure draws. The theorem covers every network of the
+        shift set. Neither follows from the other.
         """
         at = self._at
         models = f"{self._models}{' on bootstrap rows with other seeds' * self.refits}"
         promised = f"the promises made to {_people(self.promises)} with {self.label}"
         if self.risk is None:
             first = (
-                f"Of {promised}, {models} honoured {at['validity']:.1%}; they also chose it, so that "
-                "this is a measurement and no promise about the next one."
+                f"Of {promised}, {models} honoured {at['validity']:.1%}. They also chose it, so "
+                "this is a measurement and not a promise about the next retraining."
             )
         elif at["risk"] <= self.risk:
             first = (
@@ -177,47 +177,47 @@ class Calibration:
                 f"retraining (conformal risk control by N = {models}), if it is exchangeable with "
                 "them. This is an average over all draws of these models, and a draw for which no "
                 "size suffices counts as no broken promise. It is not conditional on this draw: "
-                "the draws for which a size suffices may break a larger share."
+                "draws for which a size suffices may break a larger share."
             )
         else:
             first = (
-                f"Of {promised}, {models} broke {1.0 - at['validity']:.1%}, so that a risk of "
+                f"Of {promised}, {models} broke {1.0 - at['validity']:.1%}, so a risk of "
                 f"{self.risk:.1%} at the next retraining cannot be stated."
             )
-        none = "No model was held out, so nothing is said of models that had no part in the choice."
+        none = "No model was held out, so there is no figure for models that did not choose it."
         return f"{first} {none if self.held_out is None else self.held_out}"
 
     def __str__(self) -> str:
-        """What delta buys, and at what distance; before that, why no delta suffices."""
+        """Describe the validity and the distance at delta, after the shortfall if there is one."""
         at, plain = self._at, self.nearest
-        bought = (
+        validity = (
             f"{self.label.capitalize()}: {self._models} "
             f"accept{'s' * (len(self.change_per_model) == 1)} "
             f"{at['validity']:.1%} of the counterfactuals of {_people(self.people)} "
             f"(delta 0: {_share(plain['validity'])})."
         )
-        paid = (
-            f"Mean distance {at['distance']:.3g} (delta 0: {plain['distance']:.3g}); "
-            f"{at['share_explained']:.0%} of these people have a counterfactual; "
+        cost = (
+            f"Mean distance {at['distance']:.3g} (delta 0: {plain['distance']:.3g}). "
+            f"{at['share_explained']:.0%} of these people have a counterfactual, and "
             f"{at['robust_rows']:.0f} of {self.accepted} accepted training rows stay robust "
             f"({at['robust_of_accepted']:.0%})."
         )
-        return "\n".join([*([self.shortfall] if self.shortfall else []), bought, paid])
+        return "\n".join([*([self.shortfall] if self.shortfall else []), validity, cost])
 
     @property
     def _models(self) -> str:
-        """The models that chose, with their number."""
+        """The number and the kind of the models that chose."""
         n = len(self.change_per_model)
         return f"{n} {'refit' if self.refits else 'retrained model'}{'s' * (n > 1)}"
 
     def _label(self, size: float) -> str:
-        """Name a size of the family that was chosen from."""
+        """Name a size of the family."""
         one_delta = self.shifts.trained_radius == self.delta
-        return f"delta {size:g}" if one_delta else f"{size:g} times the box"
+        return f"delta {size:g}" if one_delta else f"{size:g} times the shift set"
 
     @property
     def _at(self) -> pd.Series[float]:
-        """The row of the curve that was chosen."""
+        """The chosen row of the curve."""
         row: pd.Series[float] = self.curve.loc[self.curve["delta"] == self.delta].iloc[0]
         return row
 
@@ -230,7 +230,7 @@ class Calibration:
         )
 
     def plot(self, to: str | os.PathLike[str] | Any) -> Any:
-        """Draw validity and the share of robust rows against delta; return the axes.
+        """Draw validity and the share of robust rows against delta, and return the axes.
 
         ``to`` is a path (PNG, SVG, PDF) or axes of matplotlib (the extra ``plot``).
         """
@@ -255,8 +255,8 @@ class Calibration:
             linestyle="--",
             label="accepted rows robust",
         )
-        wanted = self.validity if self.risk is None else 1.0 - self.risk
-        axes.axhline(wanted, color="#8d99ae", linewidth=0.7)
+        required = self.validity if self.risk is None else 1.0 - self.risk
+        axes.axhline(required, color="#8d99ae", linewidth=0.7)
         axes.axvline(self.delta, color="#c44e52", linewidth=1.0)
         word = "calibrated" if self.success else "best"
         axes.annotate(
@@ -269,7 +269,7 @@ class Calibration:
         low, high = self.curve["delta"].min(), self.curve["delta"].max()
         if low > 0.0:
             axes.set_xscale("log")
-            # Five labels: those of a logarithmic axis overlap, or are missing within a decade.
+            # Default labels of a logarithmic axis overlap, or are missing within a decade.
             ticks = np.unique(np.geomspace(low, high, 5))
             axes.set_xticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
             axes.minorticks_off()
@@ -277,7 +277,7 @@ class Calibration:
         axes.set_xlabel(
             "delta (largest change of any parameter)"
             if self.shifts.trained_radius == self.delta
-            else "size of the box"
+            else "size of the shift set"
         )
         axes.set_ylabel("share")
         axes.spines[["top", "right"]].set_visible(False)
@@ -319,28 +319,27 @@ def calibrate_delta(
     Parameters
     ----------
     source
-        The current model: a pipeline, a module, a file, a :class:`Network`, as for
-        :class:`~proplace.Proplace`.
+        The current model, of any kind that :class:`~proplace.Proplace` accepts.
     X
         Training rows. The robust ones span the regions.
     y
         Labels of these rows. Needed for ``refits`` without ``train``.
     refits
         Number of models to train from scratch, each on a bootstrap sample of the rows and with other
-        seeds: clones of a scikit-learn estimator, or what ``train`` returns. Give this or
+        seeds: clones of a scikit-learn estimator, or results of ``train``. Give this or
         ``retrained``. A bootstrap sample keeps at least one row of each category and class.
     train
         Function that receives positions of rows of X and returns a new model trained on them, of any
-        kind that ``source`` can be. For torch, Keras and others; it runs in this process.
+        kind that ``source`` can be. For torch, Keras and others. It runs in this process.
     retrained
-        Models that are retrained already, the way the current one will be; these choose. Scalers and
-        encoders may have been fitted again, and architectures may differ.
+        Retrained models, trained as the current one will be. They choose delta. Scalers and encoders
+        may have been refitted, and architectures may differ.
     people
-        Rows to explain; those who have the target class already are left out. Default: up to 40
+        Rows to explain. Rows that have the target class already are skipped. Default: up to 40
         refused people, drawn from at most a fifth of X. Neither refits nor regions use these rows.
     held_out
-        More retrained models, or the share of all that is put aside: they have no part in the choice,
-        and report how it fares.
+        Further retrained models, or the share of all that is held out. They do not choose delta, but
+        measure its validity.
     validity
         Share of (counterfactual, retrained model) pairs that the models must accept, between 0 and 1.
         Not used with a risk.
@@ -348,36 +347,36 @@ def calibrate_delta(
         Share of the accepted training rows that must stay robust, and of the people who must get a
         counterfactual.
     risk
-        Expected share of the promises that the next retraining may break: chooses by conformal risk
-        control, which needs at least 1 / risk - 1 retrained models (19 for 0.05).
+        Largest expected share of the promises that the next retraining breaks. Delta is then chosen by
+        conformal risk control, which needs at least 1 / risk - 1 retrained models (19 for 0.05).
     confidence
-        Of the bounds that the held-out models give.
+        Confidence of the bounds that the held-out models give.
     quantile
         Quantile of the parameter changes to report as ``max_change`` (1: the largest).
     deltas
         Deltas to try, or factors t if ``shifts`` is given. Default: geometric steps up to the largest
-        that leaves enough robust rows, until one suffices, and three below that one. With a risk,
-        nineteen steps, which do not depend on the retrained models.
+        delta that leaves enough robust rows, until one suffices, and three below that one. With a
+        risk, nineteen steps that do not depend on the retrained models.
     shifts
-        A box of networks whose size is chosen in place of delta: ``shifts.scaled(t)``. For a risk it
-        must not have been learned from the models that choose it.
+        Shift set whose size is chosen instead of delta, as ``shifts.scaled(t)``. For a risk, it must
+        not be learned from the models that choose its size.
     target
         The target class, by its label.
     schema, cutoff, k
         As for :class:`~proplace.Proplace`. Retrained models decide with the same cut-off.
     seed
-        Draws the held-out people and models, the bootstrap samples and the seeds of the refits.
+        Seed of the held-out people and models, the bootstrap samples and the refits.
     n_jobs
-        Processes for the refits and the explanations.
+        Number of processes for the refits and the explanations.
     progress
         Show progress bars on standard error.
 
     Warns
     -----
     CalibrationWarning
-        If a delta that was given leaves no robust row, if the change of the retrainings does, if no
-        delta reaches the validity or keeps the risk, if the one that does leaves too few robust rows
-        or counterfactuals, and if a retrained model cannot read a counterfactual.
+        If a given delta, or the change of the retrainings, leaves no robust row. If no delta reaches
+        the validity or the risk with enough robust rows and counterfactuals. If a retrained model
+        cannot read a counterfactual.
 
     Examples
     --------
@@ -392,7 +391,7 @@ def calibrate_delta(
     (0.07, 0.1)
     >>> print(found)
     Delta 0.07: 1 retrained model accepts 100.0% of the counterfactuals of 1 person (delta 0: 0.0%).
-    Mean distance 0.416 (delta 0: 0.3); 100% of these people have a counterfactual; 3 of 3 ...
+    Mean distance 0.416 (delta 0: 0.3); 100% of these people have a counterfactual, and 3 of 3 ...
     >>> later = [Network([([[1.0]], [-0.4 - 0.01 * n])]) for n in range(20)]
     >>> found = calibrate_delta(
     ...     net, rows, retrained=later, people=rows, risk=0.2, held_out=0.5, deltas=[0.04, 0.07]
@@ -408,7 +407,7 @@ def calibrate_delta(
     n_jobs = processes("n_jobs", n_jobs) or 1
     check_refits(refits, retrained, source, y, train)
     named: dict[str, object] = (
-        {f"refits[{n}]": None for n in range(refits or 0)}  # trained below, once all is checked
+        {f"refits[{n}]": None for n in range(refits or 0)}  # trained below, after all checks
         if retrained is None
         else {f"retrained[{n}]": one for n, one in enumerate(retrained)}
     )
@@ -416,7 +415,7 @@ def calibrate_delta(
     if risk is not None:
         check_enough(len(choosing), risk)
     base, declared = Model.of(source, cutoff=cutoff), schema is not None
-    with warnings.catch_warnings():  # rows left out are reported when the regions are made
+    with warnings.catch_warnings():  # skipped rows are reported when the regions are made
         warnings.simplefilter("ignore", RowsSkippedWarning)
         whole, *_ = training_rows(model_of(base, schema), X, declared=declared)
     labels = y if refits is not None else None
@@ -429,9 +428,10 @@ def calibrate_delta(
     model, encoded, _ = training_rows(model_of(base, schema), known, declared=declared)
     others = [Retrained.read(name, one, schema, known, base) for name, one in everyone.items()]
     changes = np.array([other.change(model) for other in others])[: len(choosing)]
-    asked = rows.readable(model) if people is None else people
-    request = (DEFAULT_GAP, DEFAULT_TIME_LIMIT) if refits is None else (_GAP, _SECONDS)
-    question = Question(model, others, distinct(encoded), asked, model.target(target), request[0])
+    explained = rows.readable(model) if people is None else people
+    gap, seconds = (DEFAULT_GAP, DEFAULT_TIME_LIMIT) if refits is None else (_GAP, _SECONDS)
+    number = model.target(target)
+    task = CalibrationTask(model, others, distinct(encoded), explained, number, gap)
 
     if shifts is not None:
         shifts_for(model, shifts)
@@ -439,26 +439,26 @@ def calibrate_delta(
     def family(size: float) -> Shifts:
         return Shifts.of(model.network, size) if shifts is None else shifts.scaled(size)
 
-    def tried(delta: float | Shifts, size: float) -> Trial:
-        explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs, time_limit=request[1])
-        trial = question.tried(explainer.fit(known), size)
+    def trial_at(delta: float | Shifts, size: float) -> Trial:
+        explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs, time_limit=seconds)
+        trial = task.measure(explainer.fit(known), size)
         advance(1)
         return trial
 
     def measure(size: float) -> Trial:
-        return tried(size if shifts is None else shifts.scaled(size), size)
+        return trial_at(size if shifts is None else shifts.scaled(size), size)
 
     def largest() -> float:
-        return question.largest(family, min_robust_share)
+        return task.largest(family, min_robust_share)
 
     with progress_bar("delta", _steps(deltas, risk), show=progress) as advance:
-        nearest = tried(0.0, 0.0)
+        nearest = trial_at(0.0, 0.0)
         trials = _trials(measure, deltas, largest, len(choosing), (validity, risk))
     table = _curve(trials, len(choosing))
     if not table["share_explained"].any():
         raise InputError(
-            "no delta leaves a robust row, so nobody can be explained; give smaller deltas, or rows "
-            f"that the network puts further inside class {target}",
+            "No delta leaves a robust row, so nobody can be explained. Give smaller deltas, or rows "
+            f"with a larger margin for class {target}.",
             name="deltas",
         )
     fine = table["validity"] >= validity if risk is None else table["risk"] <= risk
@@ -475,7 +475,7 @@ def calibrate_delta(
         change_per_model=changes,
         curve=table,
         nearest=_curve([nearest], len(choosing)).iloc[0],
-        accepted=len(question.accepted),
+        accepted=len(task.accepted),
         people=trials[at].people,
         refits=refits is not None,
         validity=validity,
@@ -485,7 +485,7 @@ def calibrate_delta(
         held_out=HeldOutResult.of(honours[len(choosing) :], confidence),
     )
     found = replace(found, shortfall=_shortfall(found, fine, given=deltas is not None))
-    _warn(found, question, [text for trial in trials for text in trial.unread])
+    _warn(found, task, [text for trial in trials for text in trial.unread])
     return found
 
 
@@ -516,14 +516,14 @@ def _check(
             not_negative("deltas", delta)
     if shifts is not None and shifts.is_single_network:
         raise OptionError(
-            "shifts holds one network alone, so that it has no size to choose", name="shifts"
+            "shifts contains a single network, so it has no size to choose.", name="shifts"
         )
 
 
 def _parts(
     named: dict[str, object], held_out: Sequence[object] | float | None, seed: int
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The models that choose and those that report, by what they are called in messages."""
+    """Split the models into those that choose and those that are held out, by their names."""
     if not named:
         raise InputError("calibration needs at least one retrained network", name="retrained")
     if held_out is None:
@@ -552,10 +552,10 @@ def _trials(
     deltas: Sequence[float] | None,
     largest: Callable[[], float],
     models: int,
-    asked: tuple[float, float | None],
+    goals: tuple[float, float | None],
 ) -> list[Trial]:
-    """What is measured at each size, in growing order."""
-    validity, risk = asked
+    """Measure at each size, in increasing order."""
+    validity, risk = goals
 
     def enough(trial: Trial) -> bool:
         return trial.validity(models) >= validity
@@ -576,14 +576,14 @@ def _trials(
 
 
 def _steps(deltas: Sequence[float] | None, risk: float | None) -> int:
-    """Count the deltas to try, at most."""
+    """Return the largest number of deltas to try."""
     if deltas is not None:
         return len(deltas) + 1
     return (_GRID + _REFINE if risk is None else _FINE_GRID) + 1
 
 
 def _curve(trials: list[Trial], models: int) -> pd.DataFrame:
-    """One row per size; validity and risk are those of the models that choose."""
+    """Return one row per size, with the validity and the risk on the models that choose."""
     table = pd.DataFrame([trial.row for trial in trials])
     table.insert(1, "validity", [trial.validity(models) for trial in trials])
     table["risk"] = bounds([trial.honours[:models] for trial in trials])
@@ -591,7 +591,7 @@ def _curve(trials: list[Trial], models: int) -> pd.DataFrame:
 
 
 def _quantile(changes: Array, quantile: float) -> float:
-    """The quantile of the changes that are known; NaN if none is."""
+    """Return a quantile of the known changes. NaN if none is known."""
     known = changes[~np.isnan(changes)]
     return float(np.quantile(known, quantile, method="higher")) if len(known) else np.nan
 
@@ -599,9 +599,9 @@ def _quantile(changes: Array, quantile: float) -> float:
 def _chosen(
     table: pd.DataFrame, fine: pd.Series[bool], best: pd.Series[float], min_robust_share: float
 ) -> tuple[int, bool, bool]:
-    """Place of the delta to take, whether it is as asked, and whether robust rows are what it lacks.
+    """Return the position of the chosen delta, True if it suffices, True if too few rows are robust.
 
-    ``fine`` says which do what was asked for, and ``best`` how near the others come to that.
+    ``fine`` marks the deltas that reach the goal, and ``best`` orders the others.
     """
     known = table["validity"].notna()
     fine = fine & known
@@ -617,7 +617,7 @@ def _chosen(
 def _refined(
     trials: list[Trial], measure: Callable[[float], Trial], enough: Callable[[Trial], bool]
 ) -> list[Trial]:
-    """Halve the step below the first delta that is large enough."""
+    """Bisect below the first delta that is large enough."""
     first = next((i for i, trial in enumerate(trials) if enough(trial)), 0)
     if first == 0:
         return []
@@ -636,13 +636,13 @@ def _refined(
 
 
 def _short(delta: float) -> float:
-    """Three digits, downwards, so that what is printed is what was used."""
+    """Round down to three digits, so that the printed delta is the one that was used."""
     digits = 2 - math.floor(math.log10(delta))
     return float(f"{math.floor(delta * 10**digits) / 10**digits:.{max(digits, 0)}f}")
 
 
-def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
-    def say(text: str) -> None:
+def _warn(found: Calibration, task: CalibrationTask, unread: list[str]) -> None:
+    def warn(text: str) -> None:
         warnings.warn(text, CalibrationWarning, stacklevel=4)
 
     curve = found.curve
@@ -650,11 +650,11 @@ def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
     if len(empty):
         which = ", ".join(found._label(size).removeprefix("delta ") for size in empty)
         word = "delta " * found.label.startswith("delta")
-        say(f"no training row is robust at {word}{which}: nobody can be explained there")
+        warn(f"no training row is robust at {word}{which}: nobody can be explained there")
     if found.shortfall:
-        say(found.shortfall)
+        warn(found.shortfall)
     if unread:
-        say(
+        warn(
             f"retrained models cannot read {len(unread)} (counterfactual, model) pairs, which count as "
             f"refused; the first: {unread[0]}"
         )
@@ -662,32 +662,29 @@ def _warn(found: Calibration, question: Question, unread: list[str]) -> None:
         return
     one_delta = found.label.startswith("delta")
     if one_delta and math.isinf(found.max_change):
-        say(
-            "batch norm of the retrained networks moved a neuron that no weight or bias of the model in "
-            "use can move (a layer without bias, a factor of 0), so that no delta includes them: "
-            "validity on them is measured, not proved. Keep batch norm fixed when you retrain, train "
-            "the layer in front of it with a bias, or give the box of such networks, "
-            "Shifts.bounding(...)"
+        warn(
+            "Batch norm of the retrained networks moved a neuron that no weight or bias of the current "
+            "model can move (a layer without bias, a factor of 0), so no delta includes them. "
+            "Validity on them is measured, not proved. Keep batch norm fixed when you retrain, train "
+            "the layer before it with a bias, or use the shift set Shifts.bounding(...)."
         )
-    elif (
-        one_delta and np.isfinite(found.max_change) and not _any_robust(question, found.max_change)
-    ):
-        say(
-            f"the retrained networks moved by {found.max_change:.3g}, and no training row is robust at "
-            "such a delta: validity on them is measured, not proved. Retrain incrementally (start "
-            "from the network in use, small steps), train with more weight decay, or take a box that "
-            "is learned from retrainings (Shifts.learn)"
+    elif one_delta and np.isfinite(found.max_change) and not _any_robust(task, found.max_change):
+        warn(
+            f"The retrained networks moved by {found.max_change:.3g}, and no training row is robust at "
+            "this delta. Validity on them is measured, not proved. Retrain incrementally (start from "
+            "the current network, with small steps), train with more weight decay, or learn a shift "
+            "set from retrainings (Shifts.learn)."
         )
 
 
-def _any_robust(question: Question, delta: float) -> bool:
-    """Whether a training row is robust at a delta."""
-    report = certify(question.model.network, question.rows, delta, question.target)
+def _any_robust(task: CalibrationTask, delta: float) -> bool:
+    """Return True if a training row is robust at a delta."""
+    report = certify(task.model.network, task.rows, delta, task.target)
     return bool(report.robust.any())
 
 
 def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str:
-    """Describe why no delta suffices and what to do next; empty if one does.
+    """Describe why no delta suffices and a next step. Empty if one suffices.
 
     ``given`` is true if the user chose the deltas.
     """
@@ -707,7 +704,7 @@ def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str
         lack = f"No delta reaches a validity of {found.validity:.1%}"
         best = best.format(f"a validity of {at['validity']:.1%}")
         less = (
-            f"ask for less (validity={reached:g}, --validity {reached:g})" if reached > 0.0 else ""
+            f"accept less (validity={reached:g}, --validity {reached:g})" if reached > 0.0 else ""
         )
     if usable and less:
         advice.append(less)
@@ -720,20 +717,22 @@ def _shortfall(found: Calibration, fine: pd.Series[bool], *, given: bool) -> str
             few = f"gives {row['share_explained']:.1%} of the people a counterfactual"
         share = math.floor(1000.0 * min(row["robust_of_accepted"], row["share_explained"])) / 1000.0
         advice.append(
-            "accept counterfactuals that are far away, much alike and missing for many "
+            "accept counterfactuals that are distant, similar and missing for many people "
             f"(min_robust_share={share:g}, --min-robust-share {share:g})"
         )
         named = found._label(row["delta"])
         lack = f"{lack} and leaves enough robust rows: {named}, "
         lack += f"with a validity of {row['validity']:.1%}, {few}, and at least "
-        lack += f"{found.min_robust_share:.0%} is asked for"
+        lack += f"{found.min_robust_share:.0%} is required"
     elif given:
         advice.append("try larger deltas")
     elif found.min_robust_share > 0.0:
         advice.append("try larger deltas, which leave fewer robust rows (min_robust_share=0)")
     if not found.refits:
-        advice.append("take a box that is learned from retrainings (shifts=Shifts.learn(history))")
-        advice.append("ask that several models accept each counterfactual (required_models=[...])")
+        advice.append("learn a shift set from retrainings (shifts=Shifts.learn(history))")
+        advice.append(
+            "require that several models accept each counterfactual (required_models=[...])"
+        )
     advice.append("or train with more weight decay")
     return f"{lack}; {best}. To go on, {', '.join(advice)}."
 
@@ -744,5 +743,5 @@ def _people(count: int) -> str:
 
 
 def _share(share: float) -> str:
-    """Write a share; without counterfactuals there is none."""
+    """Write a share, or "none" without counterfactuals."""
     return "none" if math.isnan(share) else f"{share:.1%}"

@@ -1,23 +1,23 @@
-r"""A box of networks that is learned from retrainings: its shape, and how a network measures it.
+r"""A shift set that is learned from retrainings: its shape, and the score of a network.
 
-*Shape.* From some retrainings the hull :math:`[\underline\theta, \overline\theta]`, parameter by
-parameter. Retraining moves hundreds of parameters at once, and the next one almost surely leaves the
-hull of some dozens somewhere; so every interval is widened by one delta,
+*Shape.* Some retrainings give an interval :math:`[\underline\theta, \overline\theta]` for every
+parameter. Retraining changes hundreds of parameters at once, so the next one almost surely leaves some
+of these intervals. Every interval is therefore widened by the same amount,
 
 .. math::
     B(t) = \{ \theta : \underline\theta_p - t \le \theta_p \le \overline\theta_p + t
         \text{ for every parameter } p \} .
 
-The sets grow with t. Weights, or biases, of a layer of which none moved stay frozen. Where single
-parameters never moved, that may be chance, and they are widened like the others.
+The sets grow with t. The weights, or the biases, of a layer stay frozen if none of them ever moved. A
+single parameter that never moved is widened like the others, because that may be chance.
 
-*Score.* The least float t with the network in B(t), by the exact test of membership: a set of size t
+*Score.* The smallest float t with the network in B(t), by the exact test of membership. A set of size t
 contains exactly the networks whose score is at most t.
 
-On incremental retrainings of HELOC (networks of 2 x 20, by Adam and by SGD) this shape leaves more rows
-robust at the same coverage than radii in proportion to standard deviations or ranges, and than margins
-in proportion to those of a layer: few samples say little about the tails of single parameters, and a
-parameter that hardly moves needs a margin because it may move next time.
+On incremental retrainings of HELOC (networks of 2 x 20, by Adam and by SGD), this shape leaves more rows
+robust at the same coverage than two others: radii proportional to standard deviations or ranges, and
+margins proportional to those of a layer. A few samples determine the tails of single parameters poorly,
+and a parameter that hardly moves needs a margin because it may move next time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proplace.calibrate.conformal import calibration_size, needed, rank
+from proplace.calibrate.conformal import calibration_size, needed, quantile_index
 from proplace.core.errors import DeltaError
 from proplace.core.layer_box import LayerBox, hull_of
 from proplace.core.network import Layer
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Network
 
-SHAPE = 2  #: networks that a shape is learned from, at least
+SHAPE = 2  #: smallest number of networks that a shape is learned from
 
 
 @dataclass(frozen=True, eq=False)
 class GrownHull:
-    """The hull of some networks, widened by t: intervals that hold the networks, layer by layer."""
+    """The bounding intervals of some networks, widened by t."""
 
     hull: tuple[LayerBox, ...]
 
     @classmethod
     def of(cls, nets: Sequence[Network]) -> GrownHull:
-        """The family around some networks of the same architecture."""
+        """Return the family around some networks of the same architecture."""
         layers = zip(*(net.layers for net in nets), strict=True)
         return cls(tuple(hull_of(parts) for parts in layers))
 
     @property
     def frozen(self) -> list[str]:
-        """What never moved: "the biases of layer 2"."""
+        """Names of the parameters that never moved, such as "the biases of layer 2"."""
         return [
             f"the {name} of layer {i}"
             for i, box in enumerate(self.hull, start=1)
@@ -70,11 +70,11 @@ class GrownHull:
         ]
 
     def at(self, t: float) -> list[LayerBox]:
-        """The intervals at size t; each contains those of every smaller size."""
+        """Return the intervals at size t. They contain those of every smaller size."""
         return [LayerBox(_moved(box, box.low, -t), _moved(box, box.high, t)) for box in self.hull]
 
     def estimate(self, net: Network) -> float:
-        """The score of a network, up to rounding."""
+        """Return the score of a network, up to rounding."""
         scores = [0.0]
         for box, layer in zip(self.hull, net.layers, strict=True):
             for name in ("W", "bias"):
@@ -86,7 +86,7 @@ class GrownHull:
 
 
 def score(family: GrownHull, net: Network) -> float:
-    """The least float t >= 0 for which a family contains a network; infinity if there is none."""
+    """Return the smallest float t >= 0 for which a family contains a network, or infinity."""
 
     def inside(t: float) -> bool:
         pairs = zip(family.at(t), net.layers, strict=True)
@@ -99,7 +99,7 @@ def score(family: GrownHull, net: Network) -> float:
         low, high, step = high, high * (1.0 + step), 2.0 * step
     if high == np.inf:
         return high
-    while low == 0.0 and step < 1.0:  # near the guess first: bisection from 0 takes long
+    while low == 0.0 and step < 1.0:  # first near the estimate, because bisection from 0 is slow
         below = high * (1.0 - step)
         if inside(below):
             high, step = below, 2.0 * step
@@ -115,13 +115,13 @@ def score(family: GrownHull, net: Network) -> float:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Retrained networks behind one input transform; the ``first`` few of them always give the shape."""
+    """Retrained networks after one input transform. The ``first`` ones always give the shape."""
 
     nets: tuple[Network, ...]
     first: int = 0
 
     def learn(self, coverage: Fraction, seed: int) -> tuple[Sequence[LayerBox], str]:
-        """The intervals that cover the next retraining, and a few words about them."""
+        """Return intervals that cover the next retraining, and their description."""
         n = len(self.nets)
         size = calibration_size(n, coverage, SHAPE)
         if not size:
@@ -129,7 +129,7 @@ class History:
         shaping, sizing = self._split(size, seed)
         family = GrownHull.of(shaping)
         scores = sorted(score(family, net) for net in sizing)
-        t = scores[rank(size, coverage) - 1]
+        t = scores[quantile_index(size, coverage) - 1]
         boxes = family.at(t) if t < np.inf else []
         if not boxes or not all(_finite(box) for box in boxes):
             raise DeltaError(_unlike(family.frozen, scores.count(np.inf), size), name="history")
@@ -141,9 +141,9 @@ class History:
         )
 
     def _split(self, size: int, seed: int) -> tuple[list[Network], list[Network]]:
-        """Networks for the shape, and as many as asked for the size.
+        """Return the networks for the shape, and ``size`` networks for the size.
 
-        Which is which depends on the seed and not on the order of the history.
+        The split depends on the seed, but not on the order of the history.
         """
         rest = sorted(self.nets[self.first :], key=lambda net: _name(net, seed))
         drawn = [rest[i] for i in np.random.default_rng(seed).permutation(len(rest))]
@@ -165,11 +165,11 @@ def _too_short(n: int, coverage: Fraction) -> str:
 
 
 def _unlike(frozen: list[str], outside: int, size: int) -> str:
-    """Why no box covers enough of the networks that give the size."""
+    """Describe why no set covers enough of the networks that give the size."""
     if not outside:
         return (
-            "no box of finite intervals covers enough of the networks: some of their parameters lie at "
-            "the end of what a number can hold. Scale the inputs, and train the networks again"
+            "no finite intervals cover enough of the networks, because some of their parameters are "
+            "near the largest float. Scale the inputs, and train the networks again"
         )
     return (
         f"{_listed(frozen)} never moved in the networks that give the shape, but did in {outside} of "
@@ -179,7 +179,7 @@ def _unlike(frozen: list[str], outside: int, size: int) -> str:
 
 
 def _still(frozen: list[str], outside: int) -> str:
-    """Say what is frozen, and how many networks did move it."""
+    """Describe what is frozen, and how many networks moved it."""
     if not frozen:
         return ""
     text = f" and leaves {_listed(frozen)} as they are, which never moved"
@@ -213,7 +213,7 @@ def _name(net: Network, seed: int) -> bytes:
 
 
 def _moved(box: LayerBox, end: Layer, by: float) -> Layer:
-    """One end of the intervals, moved except where no parameter of the kind ever moved."""
+    """Return one end of the intervals, moved if any parameter of the kind ever moved."""
     W = end.W + by if (box.high.W > box.low.W).any() else end.W
     if end.b is None:
         return Layer(W, None)

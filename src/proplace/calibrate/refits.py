@@ -1,8 +1,8 @@
 """Refits: trainings from scratch of the current model, on bootstrap rows and with other seeds.
 
 A bootstrap sample of the training rows may lose a rare category, all missing cells of a column, or a
-class. An encoder that is fitted on it then has other columns, or rejects people of that category. So
-each sample gets one random row of everything that it lost.
+class. An encoder that is fitted on it then has other columns, or rejects people of that category. Each
+sample therefore gets one random row of everything that it lost.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ if TYPE_CHECKING:
     from proplace.schema.grid import Integers
     from proplace.tables.rows import Table
 
-_PEOPLE = 40  # refused people that are held out, at most
-_HELD_OUT = 5  # one row in so many is held out, at most
+_PEOPLE = 40  # largest number of refused people that are held out
+_HELD_OUT = 5  # at most one row in 5 is held out
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows that somebody has labelled, and the part that refits are trained on.
+    """The rows of a table, and the part on which refits are trained.
 
     Attributes
     ----------
     X, y
-        Table or array as it was given, and labels.
+        The given table or array, and its labels.
     groups
-        Codes of what no sample may lose: the categories of each column, its missing cells, the classes.
+        Codes of everything that no sample may lose: categories and missing cells of each column, and
+        the classes.
     train, people
-        Positions of the rows that train refits and span the region, and of the people held out.
+        Positions of the rows that train refits and span the region, and of the held-out people.
     """
 
     X: Any
@@ -58,7 +59,7 @@ class Rows:
 
     @classmethod
     def of(cls, model: Model, X: Table, y: object, target: int, *, seed: int, split: bool) -> Rows:
-        """Hold out refused people by chance, if ``split``; every category stays in the rest."""
+        """Hold out random refused people if ``split``. Every category stays in the rest."""
         frame = as_frame(X)
         given = np.asarray(X) if frame is None else frame
         labels = None if y is None else _labels(model, y, len(given))
@@ -84,13 +85,13 @@ class Rows:
         return cls(given, labels, groups, np.setdiff1d(everybody, free), free[refused[free]])
 
     def taken(self, positions: Integers) -> Any:
-        """Return some rows, in the form in which they were given."""
+        """Return some rows, in the given type."""
         if isinstance(self.X, pd.DataFrame):
             return self.X.iloc[positions]
         return self.X[positions]
 
     def readable(self, model: Model) -> Any:
-        """Return the people held out whom a model can read: numbers may be beyond those of the rest."""
+        """Return the held-out people whom a model can read; numbers may lie beyond the other rows."""
         bad = read_people(model, self.taken(self.people))[1]
         if len(bad) == len(self.people):
             raise InputError(
@@ -120,7 +121,7 @@ def refitted(
     n_jobs: int,
     progress: bool,
 ) -> list[object]:
-    """Train models from scratch; ``train`` does it in this process, one after another."""
+    """Train models from scratch. ``train`` runs in this process, one model after another."""
     draws = [np.random.default_rng([seed, number]) for number in range(count)]
     samples = [rows.sample(rng) for rng in draws]
     found: list[object] = []
@@ -156,14 +157,15 @@ def check_refits(
     """Raise ``OptionError`` unless there are retrained models, or the source can be trained again."""
     if (refits is None) == (retrained is None):
         raise OptionError(
-            "give either refits=10, to train models here, or retrained=[...], the models that are "
-            "retrained already",
+            "Give either refits=10, to train models here, or retrained=[...], the retrained models.",
             name="refits",
             value=refits,
         )
     if refits is None:
         if train is not None:
-            raise OptionError("train makes refits; give their number as refits=10", name="train")
+            raise OptionError(
+                "train needs the number of refits. Give it as refits=10.", name="train"
+            )
         return
     integer("refits", refits)
     if train is not None:
@@ -208,7 +210,7 @@ def _labels(model: Model, y: object, count: int) -> Any:
 
 
 def _groups(model: Model, X: Any, labels: Any) -> list[Integers]:
-    """Codes of the categories of each column, of missing cells, and of the classes."""
+    """Return codes of the categories of each column, of missing cells, and of the classes."""
     found = [] if labels is None else [pd.factorize(labels)[0]]
     if not isinstance(X, pd.DataFrame):
         if not model.has_preprocessing:

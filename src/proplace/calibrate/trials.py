@@ -1,4 +1,4 @@
-"""What is measured at one size of a set of networks: robust rows, answers, and who honours them."""
+"""Measurements at one size of a shift set: robust rows, counterfactuals, and their validity."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from proplace.schema.values import Label
     from proplace.tables.rows import Table
 
-# A little more margin than a search asks for (its margin and slack together), so that a row that keeps
-# it is robust for the search too.
+# A little more than the margin and the slack of a search, so that a row with this margin is robust for
+# the search as well.
 _ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, SLACK)
-_SEARCH_ROWS = 2000  # rows by which the largest size of interest is found
-_LARGEST = 2.0**40  # beyond, what grows has no influence
+_SEARCH_ROWS = 2000  # rows that determine the largest size of interest
+_LARGEST = 2.0**40  # largest size that is tried
 
 
 @dataclass(frozen=True, eq=False)
 class Retrained:
-    """A retrained model, and what to call it in messages: ``retrained[3]``."""
+    """A retrained model, and its name in messages, such as ``retrained[3]``."""
 
     name: str
     model: Model
@@ -57,13 +57,13 @@ class Retrained:
     def read(
         cls, name: str, source: object, schema: Schema | None, X_train: Table, base: Model
     ) -> Retrained:
-        """Read a model; it is compared with its own predictions on the training table."""
+        """Read a model, and compare it with its own predictions on the training table."""
         declared = schema is not None
         try:
             own = with_cutoff_of(base, model_of(source, None))
-            if schema is not None:  # scalers may have been fitted again
+            if schema is not None:  # scalers may have been refitted
                 own = own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
-            with warnings.catch_warnings():  # the current model has reported rows that are left out
+            with warnings.catch_warnings():  # the current model has reported the skipped rows
                 warnings.simplefilter("ignore", RowsSkippedWarning)
                 model, _, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelMismatchError, ModelNotSupportedError, SchemaError) as error:
@@ -71,11 +71,11 @@ class Retrained:
         return cls(name, model)
 
     def change(self, base: Model) -> float:
-        """Largest change of a parameter behind the scalers in use; NaN if none can be compared."""
+        """Return the largest change of a parameter after the current scalers. NaN if not comparable."""
         if self.model.classes != base.classes:
             raise InputError(
                 f"{self.name}: the retrained model has the classes {listing(self.model.classes)}, the "
-                f"model in use {listing(base.classes)}; retrain it for the same classes",
+                f"current model {listing(base.classes)}. Retrain it for the same classes.",
                 name=self.name,
             )
         try:
@@ -84,12 +84,12 @@ class Retrained:
             return np.nan
 
     def accepts(self, table: pd.DataFrame, label: Label) -> tuple[Array, dict[int, str]]:
-        """Return which rows get the class from the original model, and why others cannot be read.
+        """Test which rows get the class, and collect errors about rows that cannot be read.
 
         A row that the model cannot read is refused.
         """
         try:
-            return self._says(table) == label, {}
+            return self._labels(table) == label, {}
         except ValueError as error:
             if len(table) == 1:
                 return np.zeros(1, dtype=bool), {0: f"{self.name}: {error}"}
@@ -97,19 +97,19 @@ class Retrained:
         unread = {i: why for i, (_, bad) in enumerate(parts) for why in bad.values()}
         return np.concatenate([accepted for accepted, _ in parts]), unread
 
-    def _says(self, table: pd.DataFrame) -> Array:
-        """Class of each row, by the original model if it is at hand."""
-        said = self.model.predict_original(table)
-        found: Array = self.model.predict(table) if said is None else said
+    def _labels(self, table: pd.DataFrame) -> Array:
+        """Return the class of each row, by the original model if there is one."""
+        labels = self.model.predict_original(table)
+        found: Array = self.model.predict(table) if labels is None else labels
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What was measured at one size: a row of the curve, and which model honours which answer.
+    """Result at one size: a row of the curve, and which model honours which counterfactual.
 
-    ``people`` counts the refused people, and ``unread`` holds the reason for each pair of a model and an
-    answer that it cannot read.
+    ``people`` counts the refused people. ``unread`` holds the reason for each pair of a model and a
+    counterfactual that it cannot read.
     """
 
     row: dict[str, float]
@@ -118,21 +118,21 @@ class Trial:
     unread: tuple[str, ...] = ()
 
     def validity(self, models: int) -> float:
-        """Share of pairs of an answer and one of the first models that gives it the class."""
+        """Return the share of pairs of a counterfactual and one of the first models that accept it."""
         honours = self.honours[:models]
         return float(honours.mean()) if honours.size else np.nan
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """What is measured at each size: the models, the rows and the people.
+class CalibrationTask:
+    """The models, the rows and the people that are measured at each size.
 
     Attributes
     ----------
     model, others
         The current model and the retrained ones.
     rows
-        Distinct training rows as the network in use takes them.
+        Distinct training rows, encoded for the current model.
     people
         Validation rows.
     target
@@ -150,16 +150,16 @@ class Question:
 
     @property
     def label(self) -> Label:
-        """The wanted class."""
+        """Label of the target class."""
         return self.model.classes[self.target]
 
     @cached_property
     def accepted(self) -> Array:
-        """Distinct training rows that have the class."""
+        """Distinct training rows that the current model accepts."""
         return self.rows[self.model.network.margin(self.rows, self.target) >= 0.0]
 
-    def tried(self, explainer: Proplace, size: float) -> Trial:
-        """Measure at one size; ``explainer`` is fitted with the set of that size."""
+    def measure(self, explainer: Proplace, size: float) -> Trial:
+        """Measure at one size, with an explainer that is fitted to the set of that size."""
         robust = len(explainer.robust_rows(self.label))
         people = explainer.explain(self.people, self.label, gap=self.gap)
         bad = next((e for e in people if e.status == "bad_input"), None)
@@ -168,8 +168,8 @@ class Question:
                 f"a row of people cannot be read: row {bad.index}, {bad.reason}",
                 name="people",
             )
-        asked = [e for e in people if e.status not in ("already_valid", "worker_died")]
-        if not asked:
+        refused = [e for e in people if e.status not in ("already_valid", "worker_died")]
+        if not refused:
             raise InputError(
                 f"none of the people is refused: all have class {self.label} already", name="people"
             )
@@ -179,23 +179,23 @@ class Question:
             "robust_rows": robust,
             "robust": robust / len(self.rows),
             "robust_of_accepted": robust / max(1, len(self.accepted)),
-            "share_explained": len(found) / len(asked),
+            "share_explained": len(found) / len(refused),
             "distance": float(np.mean([e.distance for _, e in found])) if found else np.nan,
         }
         honours, unread = self._honours(found)
-        return Trial(row, honours, len(asked), unread)
+        return Trial(row, honours, len(refused), unread)
 
     def _honours(self, found: list[tuple[int, Explanation]]) -> tuple[Honours, tuple[str, ...]]:
-        """Which retrained model gives which answer the class, and why some answers cannot be read.
+        """Test which retrained model accepts which counterfactual, and collect errors of reading.
 
-        Each model reads the answer in the units of the table.
+        Each model reads the counterfactual in the units of the table.
         """
         if not found:
             return np.zeros((len(self.others), 0), dtype=bool), ()
         names = list(self.model.schema.by_name)
         given = as_frame(self.people)
         table = pd.DataFrame(index=range(len(found)))
-        if given is not None:  # what the current model never looks at stays the person's own
+        if given is not None:  # columns that the current model ignores keep the person's values
             table = given.iloc[[n for n, _ in found]].reset_index(drop=True)
         cells = {name: [e.counterfactual[name] for _, e in found] for name in names}  # type: ignore[index]
         table = table.assign(**{name: pd.Series(values) for name, values in cells.items()})
@@ -204,9 +204,9 @@ class Question:
         return np.array([accepted for accepted, _ in parts], dtype=bool), unread
 
     def largest(self, family: Callable[[float], Shifts], share: float) -> float:
-        """Nearly the largest size at which a share of the accepted rows is robust, but at least one.
+        """Return nearly the largest size at which a share of the accepted rows is robust.
 
-        If no size leaves so many, one row is enough.
+        If no size leaves this share, one robust row is enough.
         """
         net, target = self.model.network, self.target
         margins = net.margin(self.accepted, target)
@@ -228,16 +228,15 @@ class Question:
         )
 
     def _largest(self, family: Callable[[float], Shifts], rows: Array, least: int) -> float | None:
-        """Nearly the largest size at which so many of some rows are robust; None if there is none."""
+        """Return nearly the largest size at which ``least`` of the rows are robust, or None."""
         net, target = self.model.network, self.target
 
         def robust(size: float) -> bool:
             shifts = family(size)
-            # A little more margin than the search asks for, so that it finds the row too.
-            asked = np.max(self.model.margins(shifts, self.rows, None))
-            if not np.isfinite(asked):
+            required = np.max(self.model.margins(shifts, self.rows, None))
+            if not np.isfinite(required):
                 return False
-            margin = float(asked) + _ENOUGH_MARGIN
+            margin = float(required) + _ENOUGH_MARGIN
             report = certify(net, rows, shifts, target, margin=margin)
             return bool(report.robust.sum() >= least)
 
