@@ -1,7 +1,7 @@
 """Uploaded models: read and audited in a child process with limits of memory and time.
 
-The child opens the ledger, compares its identity, and writes the audit itself. If the child is killed, the
-ledger contains the whole audit or none of it.
+The child opens the ledger, compares its identity, and writes the audit itself. If the child is killed,
+the ledger contains the whole audit or none of it.
 """
 
 from __future__ import annotations
