@@ -391,7 +391,7 @@ def calibrate_delta(
     (0.07, 0.1)
     >>> print(found)
     Delta 0.07: 1 retrained model accepts 100.0% of the counterfactuals of 1 person (delta 0: 0.0%).
-    Mean distance 0.416 (delta 0: 0.3); 100% of these people have a counterfactual, and 3 of 3 ...
+    Mean distance 0.416 (delta 0: 0.3). 100% of these people have a counterfactual, and 3 of 3 ...
     >>> later = [Network([([[1.0]], [-0.4 - 0.01 * n])]) for n in range(20)]
     >>> found = calibrate_delta(
     ...     net, rows, retrained=later, people=rows, risk=0.2, held_out=0.5, deltas=[0.04, 0.07]
