@@ -174,9 +174,9 @@ def _where(answer: Explanation) -> str:
 
 def show_json(result: Explanations, row: int | None, agreement: dict[str, Any]) -> None:
     """Print the answers for machines: all that is known about each, its certificate included."""
-    from proplace.explain.record import answer_facts  # noqa: PLC0415
+    from proplace.explain.record import explanation_json  # noqa: PLC0415
 
     made = result.provenance
     assert made is not None  # noqa: S101  (an explainer made it)
-    facts = [{"row": row, **answer_facts(answer, made), **agreement} for answer in result]
+    facts = [{"row": row, **explanation_json(answer, made), **agreement} for answer in result]
     typer.echo(json.dumps(facts, indent=2))
