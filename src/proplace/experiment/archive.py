@@ -348,7 +348,8 @@ def two_classes(
 ) -> list[Network]:
     """Train, and train a network again with another seed if it gives every row the same class.
 
-    With ``short``, weights are rounded to 16 bits. A repetition happens on GMC: 93% of its rows have label 1, and there are three epochs.
+    With ``short``, weights are rounded to 16 bits. A repetition is needed on GMC: 93% of its rows
+    have label 1, and there are three epochs.
     """
     networks: dict[int, Network] = {}
     missing = list(range(len(rows)))
