@@ -39,6 +39,7 @@ def stored(cache, task, name):
         return dict(arrays)
 
 
+@pytest.mark.slow
 def test_every_cell_agrees_with_a_recount(cache, tmp_path):
     lines = []
     tasks = [Task("compas", seed=0, people=2)]
@@ -97,6 +98,7 @@ def test_learned_set_contains_its_history_and_required_networks_are_others(cache
     assert calibrated in made.curve["delta"].tolist()
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     names = ["PROPLACE", "WCE", "RNCE"]
     whole = run(TASKS, names, tmp_path / "whole")

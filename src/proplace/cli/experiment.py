@@ -61,6 +61,14 @@ Actionable = Annotated[
         rich_help_panel="What to run",
     ),
 ]
+AsPublished = Annotated[
+    bool,
+    typer.Option(
+        "--as-published",
+        help="Run the other methods as the published code does, where it contradicts the paper.",
+        rich_help_panel="What to run",
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -105,6 +113,7 @@ def experiment(
     width: Width = None,
     people: People = None,
     actionable: Actionable = False,
+    as_published: AsPublished = False,
     archive: Networks = None,
     train: Train = None,
     jobs: Jobs = None,
@@ -134,7 +143,7 @@ def experiment(
             )
     sizes = settings.SIZES if train is not None else [None]
     tasks = [
-        settings.Task(name, one, size, people, actionable)
+        settings.Task(name, one, size, people, actionable, as_published)
         for name in dict.fromkeys(names)
         for size in dict.fromkeys([(w, w) for w in width] if width else sizes)
         for one in dict.fromkeys(settings.SEEDS if seed is None else seed)

@@ -25,6 +25,7 @@ from proplace.baselines import METHODS, RobustBaseline, published
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
 from proplace.core.shifts import Shifts
+from proplace.experiment import as_published
 from proplace.experiment.archive import PAPER, Archive
 from proplace.experiment.metrics import evaluate, outlier_model, vr
 from proplace.experiment.ours import EXACT, OURS, explainer, points
@@ -158,9 +159,13 @@ def answered(name: str, made: Problem) -> Array:
         shifts, others, request = OURS[name]
         method: Any = explainer(made, shifts(made) | others)
         return points(method.explain(made.X, **request), made.net)
-    method = METHODS[name](made.net, schema=made.schema, **options(name, made)).fit(made.rows)
+    people, schema, chosen = made.X, made.schema, options(name, made)
+    if made.task.as_published:
+        people, schema = as_published.people(name, made), as_published.schema(name, made)
+        chosen |= as_published.options(name)
+    method = METHODS[name](made.net, schema=schema, **chosen).fit(made.rows)
     request = EXACT if isinstance(method, Proplace) else {}
-    return points(method.explain(made.X, **request), made.net)
+    return points(method.explain(people, **request), made.net)
 
 
 def measure(found: Array, made: Problem, reference: LocalOutlierFactor) -> pd.DataFrame:
@@ -180,6 +185,8 @@ def measure(found: Array, made: Problem, reference: LocalOutlierFactor) -> pd.Da
         if there.any():
             shares[there] = vr(nets, found[there])
         table[f"vr {kind}"] = shares
+    if made.task.as_published:
+        table.loc[~there, "vdelta"] = np.nan
     return table
 
 
@@ -257,7 +264,7 @@ def _cell(
 
 def _stored(name: str, made: Problem, code: str | None, source: _Source) -> dict[str, Any]:
     """Return the arrays of a cell, from its file if nothing that it depends on has changed."""
-    facts = (name, _key(made.task, name), made.task.people, made.task.actionable, made.delta)
+    facts = (name, made.task, made.delta)
     networks = hashlib.sha256(made.nets.to_bytes()).hexdigest()
     key = hashlib.sha256(repr((facts, networks, code, made.code)).encode()).hexdigest()
     safe = re.sub(r"[^A-Za-z0-9.-]", "_", name)

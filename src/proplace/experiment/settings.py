@@ -84,6 +84,9 @@ class Task:
     actionable
         True to respect immutable features and rules (see :mod:`proplace.experiment.data`). Default:
         as in the paper, every number may change within its range and every category is free.
+    as_published
+        True to run the other methods as the published code does (see
+        :mod:`proplace.experiment.as_published`).
     """
 
     data: str
@@ -91,6 +94,7 @@ class Task:
     widths: tuple[int, ...] | None = None
     people: int | None = None
     actionable: bool = False
+    as_published: bool = False
 
     @property
     def published(self) -> str:
