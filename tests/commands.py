@@ -1,19 +1,30 @@
-"""The command line as a shell runs it."""
+"""The command line as a shell runs it.
+
+A word that ends with a colon is a key of the project file: ``run("explain", "explainer.k:", 5, ...)``
+writes a file with the key and gives it as ``--config``. A repeated key becomes a list.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import io
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from proplace.cli import main
+import typer.main
+import yaml
+
+from proplace.cli import app, main
+from proplace.project import KEYS
 
 SHELL = {"COLUMNS": "120"}
 """A shell of one width; ``conftest.py`` removes the variables that ask for colours."""
@@ -31,6 +42,64 @@ class Done:
     @property
     def json(self) -> Any:
         return json.loads(self.stdout)
+
+
+_FILES = tempfile.TemporaryDirectory(prefix="projects")
+_PATHS = ("model", "schema", "letter", "tables.train", "tables.people")
+
+
+def with_project(words):
+    """Move words that are keys of the project file, and their values, into such a file."""
+    rest, content, ahead = [], {}, iter(words)
+    for word in ahead:
+        key = str(word).removesuffix(":")
+        if key == str(word) or key not in KEYS:
+            rest.append(word)
+            continue
+        part, _, name = key.rpartition(".")
+        place = content.setdefault(part, {}) if part else content
+        value = _plain(key, next(ahead))
+        place[name] = [*_listed(place[name]), value] if name in place else value
+    if not content:
+        return [str(word) for word in rest]
+    text = yaml.safe_dump(content)
+    file = Path(_FILES.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
+    file.write_text(text, encoding="utf-8")
+    return [str(word) for word in rest] + ["--config", str(file)]
+
+
+def named(command, **options):
+    """Words of options that a command has, and of keys of the project file for the others.
+
+    None leaves one out, and a list repeats one.
+    """
+    own = {name for p in _command(command).params for name in (*p.opts, *p.secondary_opts)}
+    words = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        for one in value if isinstance(value, list) else [] if value is None else [value]:
+            words += [option if option in own else f"{_KEYS[name]}:", one]
+    return words
+
+
+_KEYS = {key.rpartition(".")[2]: key for key in KEYS} | {"every": "batch.seconds"}
+
+
+def _command(words):
+    found = typer.main.get_command(app)
+    for word in words.split():
+        found = found.commands[word]
+    return found
+
+
+def _plain(key, value):
+    if isinstance(value, Path) or key in _PATHS:
+        return str(Path(value).absolute())
+    return value
+
+
+def _listed(value):
+    return value if isinstance(value, list) else [value]
 
 
 def run(*words, encoding="utf-8", **environment):
@@ -58,7 +127,7 @@ def run_on_a_terminal(*words, **environment):
 def run_process(*words, **environment):
     """Run it in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "proplace", *map(str, words)],
+        [sys.executable, "-m", "proplace", *with_project(words)],
         capture_output=True,
         text=True,
         check=False,
@@ -89,9 +158,9 @@ def _run(words, out, err, environment):
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch("sys.stdin", _Stream()),
-        mock.patch("sys.argv", ["proplace", *map(str, words)]),
+        mock.patch("sys.argv", ["proplace", *with_project(words)]),
         mock.patch.dict(os.environ, environment),
-        mock.patch.object(module, "_told", wraps=module._told) as told,
+        mock.patch.object(module, "_report", wraps=module._report) as told,
     ):
         try:
             main()

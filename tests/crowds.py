@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 import proplace as pp
+from commands import with_project
 from proplace.batch import explain_file
 
 ROWS = 2_100
@@ -37,7 +38,7 @@ def make_crowd(folder):
 def words(folder, out, *more, people="people.csv", delta=0.01):
     names = {"model": "model.npz", "train": "train.csv", "input": people}
     options = [part for name, file in names.items() for part in (f"--{name}", folder / file)]
-    return ["explain", *options, "--delta", delta, "--k", 3, "--out", out, *more]
+    return ["explain", *options, "--delta", delta, "explainer.k:", 3, "--out", out, *more]
 
 
 def first_rows(folder, whole, number):
@@ -55,7 +56,7 @@ def start(arguments, *, at=None, number=signal.SIGKILL, ignore=None, **options):
     """
     program = ["-m", "proplace"] if at is None else [SIGNALLED, str(at), str(int(number))]
     return subprocess.Popen(
-        [sys.executable, *program, *map(str, arguments)],
+        [sys.executable, *program, *with_project(arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

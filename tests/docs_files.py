@@ -62,6 +62,7 @@ def retrained():
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     table.to_csv("train.csv", index=False)
     table[y == 0][:5].to_csv("people.csv", index=False)
+    Path("proplace.yaml").write_text("model: net.npz\ntables: {train: train.csv}\n")
 
 
 def last_ten():

@@ -125,8 +125,8 @@ def command_line():
     run("schema", "train.csv")
     run("certify", *model, "--input", "people.parquet", "--json")
     explain = ("explain", *model, "--train", "train.csv")
-    run(*explain, "--input", "people.csv.gz", "--jobs", 2, "--certificates", "--out", "results")
-    run(*explain, "--input", "people.parquet", "--format", "parquet", "--out", "results-parquet")
+    run(*explain, "--input", "people.csv.gz", "--jobs", 2, "--out", "results")
+    run(*explain, "--input", "people.parquet", "--out", "results-parquet")
     one, other = (
         pd.read_csv("results/results.csv"),
         pd.read_parquet("results-parquet/results.parquet"),

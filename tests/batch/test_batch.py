@@ -182,6 +182,7 @@ OF_THE_BATCH = {
     "ids": ["name"],
     "certificates": True,
     "kind": "parquet",
+    "row": 1,
 }
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
 GIVEN_OTHERWISE = {"self", "model", "schema", "explainer", "table", "out", "request"}

@@ -20,7 +20,7 @@ import pytest
 import proplace as pp
 from proplace.batch import Summary, explain_file
 from proplace.batch.manifest import FORMAT, _sha256
-from proplace.cli.whole_input import summarise
+from proplace.cli.explain import _summarise as summarise
 from proplace.core.distances import L1
 from proplace.core.errors import OutputError, TableError, WorkerError
 from proplace.explain.results import Explanations, Status

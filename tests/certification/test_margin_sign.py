@@ -146,7 +146,7 @@ def test_command_accepts_by_margin(tmp_path):
         words = ["check", folder / "proofs", "--model", folder / "net.npz", "--json"]
         if case.boxes:
             case.boxes[0].save(folder / "box.npz")
-            words += ["--shifts", folder / "box.npz"]
+            words += ["--delta", folder / "box.npz"]
         for name, _, one in cases:
             (folder / "proofs" / name).write_bytes(one.text)
         done = run(*words)

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
+from commands import named
 from crowds import make_crowd
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class Loans:
     train: pd.DataFrame
     people: pd.DataFrame
 
-    def options(self, **changes):
-        """Options of `explain` that work; None leaves one out."""
+    def options(self, command="explain", **changes):
+        """Options of a command, and keys of the project, that work; None leaves one out."""
         options = {
             "model": self.folder / "model.onnx",
             "train": self.folder / "train.csv",
@@ -40,11 +41,7 @@ class Loans:
             "k": 5,
             **changes,
         }
-        words = []
-        for name, value in options.items():
-            if value is not None:
-                words += [f"--{name.replace('_', '-')}", str(value)]
-        return words
+        return named(command, **options)
 
 
 @pytest.fixture(scope="session")

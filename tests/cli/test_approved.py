@@ -22,23 +22,29 @@ pytest.importorskip("sqlalchemy")
 
 APPROVED = Path(__file__).with_name("approved")
 DAY = "2999-12-31"
-PERSON = "explain --model model.npz --train train.csv --schema schema.yaml --delta 0.02 --k 5"
-PEOPLE = f"{PERSON} --input people.csv --id customer --out results --certificates"
+PEOPLE = "explain --input people.csv --out results"
+PROJECT = """\
+model: model.npz
+schema: schema.yaml
+tables: {train: train.csv, id: customer}
+delta: 0.02
+explainer: {k: 5}
+calibration: {deltas: [0.01, 0.1]}
+"""
 COMMANDS = {
-    "audit": "audit --ledger promises.db --model later.npz --no-record",
-    "calibrate": "calibrate --model model.npz later.npz --train train.csv --schema schema.yaml "
-    "--input train.csv --k 5 --delta 0.01 --delta 0.1",
-    "certify": "certify --model model.npz --schema schema.yaml --input people.csv --id customer "
-    "--delta 0.02",
-    "check": "check results/certificates --model model.npz",
-    "check-folder": "check results --model model.npz",
-    "check-rejected": "check results --model model.npz --delta 0.05",
-    "error-column": "certify --model model.npz --schema schema.yaml --input people.csv --delta 0.02",
-    "error-option": f"{PERSON} --tolerance income income=1 job=cook",
+    "audit": "audit later.npz --ledger promises.db --dry-run",
+    "calibrate": "calibrate later.npz --input train.csv",
+    "certify": "certify --input people.csv",
+    "check": "check results/certificates",
+    "check-folder": "check results",
+    "check-rejected": "check results --delta 0.05",
+    "error-column": "certify --input extra.csv",
+    "error-key": "certify --config wrong.yaml",
+    "error-option": "explain --tolerance income income=1 job=cook",
     "error-file": "check results --model nothing.npz",
     "explain-folder": PEOPLE,
     "explain-help": "explain --help",
-    "explain-person": f"{PERSON} income=1 job=cook",
+    "explain-person": "explain income=1 job=cook",
     "help": "--help",
     "ledger-list": "ledger list promises.db",
     "ledger-show": "ledger show promises.db NUMBER",
@@ -66,9 +72,13 @@ def folder(tmp_path_factory):
         rows = [(n / 2, job) for n in range(21) for job in ("clerk", "cook")]
         pd.DataFrame(rows, columns=["income", "job"]).to_csv("train.csv", index=False)
         people = pd.DataFrame({"income": [1.0, 2.5, None], "job": ["cook", "clerk", "cook"]})
-        people.assign(customer=["ann", "bob", "cy"]).to_csv("people.csv", index=False)
+        people = people.assign(customer=["ann", "bob", "cy"])
+        people.to_csv("people.csv", index=False)
+        people.assign(phone=1).to_csv("extra.csv", index=False)
+        Path("proplace.yaml").write_text(PROJECT)
+        Path("wrong.yaml").write_text("modle: model.npz\ndelta: none.npz\ntables: {ids: a}")
         good(*PEOPLE.split())
-        good("ledger", "issue", "promises.db", "results", "--ids", "customer", "--expires", DAY)
+        good("ledger", "issue", "promises.db", "results", "--expires", DAY)
     return folder
 
 

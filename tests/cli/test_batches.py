@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import proplace as pp
-from commands import good, run, run_process
+from commands import good, run, run_process, with_project
 from crowds import ROWS, first_rows, rows_done, start, start_and_stop, words
 from proplace.core.errors import OptionError, OutputError
 from support.errors import failed
@@ -34,7 +34,7 @@ def test_the_undisturbed_run(crowd):
 def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
     folder, whole = crowd
     out = tmp_path / "out"
-    arguments = words(folder, out, "--every", 1e-9, "--json")
+    arguments = words(folder, out, "batch.seconds:", 1e-9, "--json")
     seen = []
     for at in (30, 1, 12):  # each time while a shard, or the first one, is written
         process = start(arguments, at=at)
@@ -46,7 +46,9 @@ def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
     done = good(*words(folder, out, "--json"))
     assert done.json["resumed"] == seen[2]
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
-    assert {path.name for path in out.iterdir()} == {"manifest.json", "network.npz", "results.csv"}
+    assert {path.name for path in out.iterdir()} == {
+        *("manifest.json", "network.npz", "results.csv", "certificates")
+    }
     # Asked once more, nothing is done again.
     stamp = (out / "results.csv").stat().st_mtime_ns
     again = run(*words(folder, out, "--json"))
@@ -65,7 +67,7 @@ def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
 def test_a_signal_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path, number):
     folder, whole = crowd
     out = tmp_path / "out"
-    arguments = words(folder, out, "--every", 1e-9, "--jobs", 2)
+    arguments = words(folder, out, "batch.seconds:", 1e-9, "--jobs", 2)
     process = start(arguments, at=30, number=number, start_new_session=True)
     _, err = process.communicate()
     assert process.returncode == 128 + number
@@ -85,7 +87,7 @@ def test_ignored_signals_stay_ignored(crowd, tmp_path):
     folder, whole = crowd
     people, expected = first_rows(folder, whole, 200)
     out = tmp_path / "out"
-    arguments = words(folder, out, "--every", 1e-9, people=people)
+    arguments = words(folder, out, "batch.seconds:", 1e-9, people=people)
     process = start(arguments, at=10, number=signal.SIGHUP, ignore=signal.SIGHUP)
     _, err = process.communicate()
     assert process.returncode == 0, err
@@ -100,13 +102,13 @@ def test_options_and_folders_that_make_no_sense(crowd, tmp_path):
         arguments = words(folder, out, "--jobs", 0, "--backend", backend, people="one.csv")
         failed(run(*arguments), OptionError, name="--jobs", value=0)
     assert not out.exists()
-    good(*words(folder, out, "--certificates", people="one.csv"))
-    one = words(folder, out, "--certificates", "--row", 0, people="one.csv")
-    failed(run(*one), OutputError, name=out.name)
+    good(*words(folder, out, people="one.csv"))
+    one = words(folder, out, "--row", 0, people="one.csv")
+    failed(run(*one), OutputError, name="row")
     manifest = json.loads((out / "manifest.json").read_text())
     del manifest["question"]
     (out / "manifest.json").write_text(json.dumps(manifest))
-    again = run(*words(folder, out, "--certificates", people="one.csv"))
+    again = run(*words(folder, out, people="one.csv"))
     failed(again, OutputError, name="manifest.json")
 
 
@@ -116,7 +118,7 @@ def test_an_input_that_is_overwritten_during_the_run(crowd, tmp_path):
     path, out = tmp_path / "people.csv", tmp_path / "out"
     content = (folder / "people.csv").read_bytes()
     path.write_bytes(content)
-    process = start_and_stop(words(folder, out, "--every", 1e-9, people=path), at=20)
+    process = start_and_stop(words(folder, out, "batch.seconds:", 1e-9, people=path), at=20)
     lines = content.splitlines(keepends=True)
     with path.open("r+b") as file:
         file.writelines([lines[0], *reversed(lines[1:])])
@@ -171,9 +173,9 @@ def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
     ours, theirs = pty.openpty()
     arguments = words(folder, tmp_path / "out", people="some.csv")
     process = subprocess.Popen(
-        [sys.executable, "-m", "proplace", *map(str, arguments)],
+        [sys.executable, "-m", "proplace", *with_project(arguments)],
         stderr=theirs,
-        stdout=subprocess.DEVNULL,
+        stdout=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
     )
     process.wait()
@@ -196,7 +198,7 @@ def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
-        place = ["--backend", "dask", "--address", cluster.scheduler_address]
+        place = ["--backend", "dask", "batch.address:", cluster.scheduler_address]
         done = run_process(*words(folder, tmp_path / "out", *place, people=people))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "results.csv").read_text() == expected
@@ -216,7 +218,7 @@ def test_ray_gives_the_same_table(crowd, tmp_path):
 def test_a_cluster_that_is_not_there(crowd, tmp_path):
     pytest.importorskip("distributed")
     folder, _ = crowd
-    place = ["--backend", "dask", "--address", "tcp://127.0.0.1:9"]
+    place = ["--backend", "dask", "batch.address:", "tcp://127.0.0.1:9"]
     done = run_process(
         *words(folder, tmp_path / "out", *place), DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT="1s"
     )

@@ -7,7 +7,7 @@ import pytest
 
 import commands
 import proplace as pp
-from proplace.core.errors import OutputError, SchemaError, TableError
+from proplace.core.errors import OptionError, OutputError, SchemaError, TableError
 from refits import SHAPES, fitted, people, retrained
 from support.errors import failed
 
@@ -31,34 +31,33 @@ def files(tmp_path):
 
 def given(files, *more, train="train.csv"):
     """Options of `calibrate` that work."""
-    models = ("--model", files / "now.npz", files / "later.npz")
-    return (*models, "--train", files / train, "--input", files / "people.csv", *more)
+    project = ("model:", files / "now.npz", "tables.train:", files / train)
+    return (files / "later.npz", *project, "--input", files / "people.csv", *more)
 
 
-def test_command_prints_delta_and_writes_the_curve(files):
-    deltas = ("--delta", 0.05, "--delta", 0.07, "--delta", 0.4)
-    done = good(*given(files, *deltas, "--curve", files / "curve.csv"))
+def test_command_prints_delta_and_the_curve(files):
+    deltas = ("calibration.deltas:", [0.05, 0.07, 0.4])
+    done = good(*given(files, *deltas))
     assert done.stdout.splitlines()[-2].startswith("Delta 0.07: 1 retrained model accepts 100.0%")
     assert "0.4" in done.stderr  # no training row is robust there
-    curve = pd.read_csv(files / "curve.csv")
-    assert curve["delta"].tolist() == [0.05, 0.07, 0.4]
-    assert curve["validity"].iloc[:2].tolist() == [0.0, 1.0]
+    curve = good(*given(files, *deltas, "--json")).json["curve"]
+    assert [(line["delta"], line["validity"]) for line in curve[:2]] == [(0.05, 0.0), (0.07, 1.0)]
 
 
 def test_a_missing_table_is_named(files):
     done = run(*given(files, train="nothing.csv"))
-    failed(done, TableError)
+    failed(done, OptionError)
     assert "nothing.csv" in done.stderr
 
 
 def test_a_cell_that_is_no_number_is_named(files):
     """It was said that everybody is accepted already."""
     (files / "people.csv").write_text("x\n[/b]\n")
-    done = run(*given(files, "--delta", 0.07))
+    done = run(*given(files, "calibration.deltas:", [0.07]))
     failed(done, SchemaError)
     assert "[/b]" in done.stderr
     (files / "people.csv").write_text("x\n0.1\n1_000\n0.3\n")
-    done = good(*given(files, "--delta", 0.07))
+    done = good(*given(files, "calibration.deltas:", [0.07]))
     assert done.stdout.splitlines()[-2].startswith("Delta 0.07: 1 retrained model accepts 100.0%")
     assert "1_000" in done.stderr
 
@@ -71,16 +70,17 @@ def test_labels_are_read_as_the_schema_spells_them(files):
     rows = "".join(f"{x};{c};7\n" for x in (0.1, 0.2, 0.8, 0.9, 1.0) for c in ("017", "None"))
     (files / "train.csv").write_text("x;code;label\n" + rows)
     (files / "people.csv").write_text("code;x\nNone;0.1\n017;0.3\n")
-    options = ("--delta", 0.05, "--delta", 0.07, "--delimiter", ";", "--drop", "label", "--json")
-    done = good(*given(files, "--schema", files / "schema.yaml", *options))
+    options = ("calibration.deltas:", [0.05, 0.07], "tables.delimiter:", ";", "--json")
+    names = ("tables.drop:", "label", "schema:", files / "schema.yaml")
+    done = good(*given(files, *names, *options))
     assert (done.json["delta"], done.stderr) == (0.07, "")
 
 
 def test_without_a_schema_a_column_can_be_dropped(files):
     (files / "train.csv").write_text("x,y\n0.1,0\n0.2,0\n0.8,1\n0.9,1\n1.0,1\n")
-    words = given(files, "--delta", 0.07)
+    words = given(files, "calibration.deltas:", [0.07])
     failed(run(*words), TableError, name="train.csv", value=["x", "y"])
-    assert good(*words, "--drop", "y", "--json").json["delta"] == 0.07
+    assert good(*words, "tables.drop:", "y", "--json").json["delta"] == 0.07
 
 
 # -- whole models ----------------------------------------------------------------------------------
@@ -115,9 +115,9 @@ def lender(tmp_path_factory):
 
 def asked(folder, *more, people="people.csv", model="now.onnx"):
     return good(
-        *("--model", folder / model, folder / "later-1.onnx", folder / "later-2.onnx"),
-        *("--train", folder / "train.csv", "--input", folder / people, "--target", "yes"),
-        *("--id", "number", "--drop", "decided", "--k", 5, *more),
+        *(folder / "later-1.onnx", folder / "later-2.onnx", "--input", folder / people),
+        *("model:", folder / model, "tables.train:", folder / "train.csv", "target:", "yes"),
+        *("tables.id:", "number", "tables.drop:", "decided", "explainer.k:", 5, *more),
     )
 
 
@@ -125,7 +125,7 @@ def asked(folder, *more, people="people.csv", model="now.onnx"):
 def test_exported_pipelines_whose_scalers_were_fitted_again(lender, people):
     """Measured on the command line as in Python, and validity as the pipelines themselves say."""
     folder, pipes, table, refused = lender
-    facts = asked(folder, "--delta", 0.001, "--delta", 0.003, "--json", people=people).json
+    facts = asked(folder, "calibration.deltas:", [0.001, 0.003], "--json", people=people).json
     later = [pipes["later-1"], pipes["later-2"]]
     found = pp.calibrate_delta(
         pipes["now"],
@@ -154,7 +154,7 @@ def test_exported_pipelines_whose_scalers_were_fitted_again(lender, people):
 def test_how_many_accepted_rows_stay_robust_is_shown(lender):
     folder, pipes, table, _ = lender
     accepted = int((pipes["now"].predict(table) == "yes").sum())
-    line = asked(folder, "--delta", 0.001).stdout.splitlines()[1]
+    line = asked(folder, "calibration.deltas:", [0.001]).stdout.splitlines()[1]
     assert line.split()[0] == "0.001"
     assert f"of {accepted} " in line
 
@@ -162,19 +162,19 @@ def test_how_many_accepted_rows_stay_robust_is_shown(lender):
 def test_too_few_robust_rows_end_with_a_status_and_what_to_do(files):
     rows = [0.1, *[0.51 + 0.001 * i for i in range(31)], 1.0]
     pd.DataFrame({"x": rows}).to_csv(files / "train.csv", index=False)
-    words = given(files, "--delta", 0.001, "--delta", 0.07)
+    words = given(files, "calibration.deltas:", [0.001, 0.07])
     done = run(*words, "--json")
     assert done.returncode == 1
     assert done.json["too_few_robust_rows"]
     assert (done.json["delta"], done.json["accepted"]) == (0.001, 32)
     assert [(line["validity"], line["robust_rows"]) for line in done.json["curve"]][1] == (1.0, 1)
-    assert "--min-robust-share" in done.stderr
-    assert good(*words, "--min-robust-share", 0, "--json").json["delta"] == 0.07
+    assert "min_robust_share" in done.stderr
+    assert good(*words, "calibration.min_robust_share:", 0, "--json").json["delta"] == 0.07
 
 
-@pytest.mark.parametrize("option", ["--curve", "--picture"])
-def test_nothing_is_overwritten(files, option):
-    (files / "mine").write_text("mine")
-    done = run(*given(files, "--delta", 0.07, option, files / "mine"))
-    failed(done, OutputError, name="mine")
-    assert (files / "mine").read_text() == "mine"
+def test_shift_set_overwrites_nothing(files):
+    (files / "mine.npz").write_text("mine")
+    words = given(files, "calibration.deltas:", [0.07], "--out")
+    failed(run(*words, files / "mine.npz"), OutputError, name="mine.npz")
+    assert (files / "mine.npz").read_text() == "mine"
+    failed(run(*words, files / "mine.json"), OutputError, name="mine.json")

@@ -13,7 +13,7 @@ from support.errors import failed
 
 
 def options(loans, **changes):
-    words = loans.options(**{"train": None, "k": None, **changes})
+    words = loans.options("certify", **{"train": None, "k": None, **changes})
     return ["certify", *words]
 
 
@@ -22,7 +22,7 @@ def test_verdicts_are_those_of_the_library(loans, tmp_path):
     train.loc[4, "job"] = "pilot"
     train.to_csv(tmp_path / "rows.csv", index=False)
     out = tmp_path / "verdicts.csv"
-    words = [*options(loans, input=tmp_path / "rows.csv", out=out), "--id", "id", "--json"]
+    words = [*options(loans, input=tmp_path / "rows.csv", out=out), "tables.id:", "id", "--json"]
     done = good(*words)
     found = pd.read_csv(out)
     usable = train.index != 4
@@ -56,8 +56,8 @@ def test_columns_of_the_user_keep_their_names(loans, suffix, tmp_path):
     rows = loans.people.assign(verdict="mine", reason="because")
     rows.to_csv(tmp_path / "rows.csv", index=False)
     out = tmp_path / f"out.{suffix}"
-    words = options(loans, input=tmp_path / "rows.csv", out=out, id="verdict")
-    counts = good(*words, "--id", "reason", "--json").json
+    words = options(loans, input=tmp_path / "rows.csv", out=out, id=["verdict", "reason"])
+    counts = good(*words, "--json").json
     found = pd.read_csv(out) if suffix == "csv" else pd.read_parquet(out)
     assert found["verdict"].eq("mine").all()
     assert found["reason"].eq("because").all()

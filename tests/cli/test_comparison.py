@@ -1,4 +1,4 @@
-"""`--predictions`: a column with the classes of the model in use confirms or contradicts the model.
+"""`tables.predictions`: a column with the classes of the model in use confirms or contradicts the model.
 
 scikit-learn itself predicts the classes in the tables.
 """
@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import proplace as pp
-from commands import good, run
+from commands import good, named, run
 from proplace.core.errors import ModelMismatchError, TableError
 from support.errors import failed
 
@@ -59,12 +59,16 @@ OTHERS = ("said_standard", "said_minmax", "word")
 
 def words(folder, command, model, schema, *options):
     """A command on the training table, where columns that are not named in options are dropped."""
-    drop = [w for name in OTHERS if name not in options for w in ("--drop", name)]
-    train = ("--input" if command == "certify" else "--train", folder / "train.csv")
     more = () if command == "certify" else ("age=30", "income=1000", "debt=400")
-    given = () if schema is None else ("--schema", folder / schema)
-    start = (command, "--model", folder / model, *train, "--delta", 0.005)
-    return (*start, *given, *options, *drop, *more)
+    given = named(
+        command,
+        model=folder / model,
+        schema=None if schema is None else folder / schema,
+        delta=0.005,
+        drop=[name for name in OTHERS if name not in options],
+        **{"input" if command == "certify" else "train": folder / "train.csv"},
+    )
+    return (command, *given, *options, *more)
 
 
 @pytest.mark.parametrize("command", ["explain", "certify"])
@@ -77,7 +81,7 @@ def words(folder, command, model, schema, *options):
     ],
 )
 def test_other_predictions_are_rejected(folder, command, model, schema, said):
-    done = run(*words(folder, command, model, schema, "--predictions", said))
+    done = run(*words(folder, command, model, schema, "tables.predictions:", said))
     failed(done, ModelMismatchError, name=said)
     table = pd.read_csv(folder / "train.csv")
     assert done.error.value == table[said][done.error.row]
@@ -93,7 +97,7 @@ def test_other_predictions_are_rejected(folder, command, model, schema, said):
     ],
 )
 def test_the_same_predictions_are_confirmed(folder, command, model, schema, said):
-    facts = good(*words(folder, command, model, schema, "--predictions", said, "--json")).json
+    facts = good(*words(folder, command, model, schema, "tables.predictions:", said, "--json")).json
     facts = facts if command == "certify" else facts[0]
     assert facts["predictions"] == {"column": said, "rows": 300, "agree": 300}
 
@@ -104,7 +108,7 @@ def test_one_other_prediction_among_all_is_found(folder, tmp_path):
     row = int(np.argmax(np.abs(model.network.logits(model.encode(table))[:, 0])))
     table.loc[row, "said_minmax"] = 1 - table.loc[row, "said_minmax"]
     table.to_csv(tmp_path / "train.csv", index=False)
-    given = words(folder, "certify", "minmax.onnx", None, "--predictions", "said_minmax")
+    given = words(folder, "certify", "minmax.onnx", None, "tables.predictions:", "said_minmax")
     given = [tmp_path / "train.csv" if word == folder / "train.csv" else word for word in given]
     failed(run(*given), ModelMismatchError, name="said_minmax", row=row)
 
@@ -113,7 +117,7 @@ def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
     """The margin of the first row is 0: float32, in which it was predicted, may give either class."""
     pp.Network([([[1.0]], [-0.5])], precision="float32").save(tmp_path / "m.npz")
     given = ("certify", "--model", tmp_path / "m.npz", "--input", tmp_path / "t.csv", "--json")
-    given = (*given, "--delta", 0.001, "--predictions", "said")
+    given = (*given, "--delta", 0.001, "tables.predictions:", "said")
     for cells, agree in (("0.5,0\n0.9,1\n0.1,", 1), ("0.5,1\n0.9,1\n0.1,0", 3)):
         (tmp_path / "t.csv").write_text(f"a,said\n{cells}\n")
         assert good(*given).json["predictions"]["agree"] == agree
@@ -129,5 +133,7 @@ def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
     ("column", "value", "row"), [("wird", None, None), ("income", None, None), ("word", "yes", 0)]
 )
 def test_columns_that_hold_no_classes(folder, column, value, row):
-    done = run(*words(folder, "certify", "minmax.npz", "minmax.yaml", "--predictions", column))
+    done = run(
+        *words(folder, "certify", "minmax.npz", "minmax.yaml", "tables.predictions:", column)
+    )
     failed(done, TableError, name=column, value=value, row=row)

@@ -1,4 +1,4 @@
-"""`--cutoff`: every command reads the model with it, and audits have that of the promises."""
+"""`cutoff` of the project file: every command reads the model with it; audits have that of promises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-P, CUT = 0.7, ("--cutoff", "yes=0.7")
+P, CUT = 0.7, ("cutoff:", {"yes": 0.7})
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +44,20 @@ def chance(pipe, rows, frame):
 def explain(folder, out, *more):
     model, train = folder / "m.onnx", folder / "train.csv"
     given = ("explain", "--model", model, "--train", train, "--input", folder / "people.csv")
-    rest = ("--delta", 0.003, "--k", 5, "--target", "yes", "--id", "name", "--out", out)
+    rest = ("--delta", 0.003, "explainer.k:", 5, "--target", "yes", "--id", "name", "--out", out)
     return (*given, *rest, *more)
 
 
 def test_answers_reach_the_cutoff_and_a_resumed_run_notices_another(lender, tmp_path):
     folder, pipe, frame = lender
-    good(*explain(folder, tmp_path / "out", *CUT, "--certificates"))
+    good(*explain(folder, tmp_path / "out", *CUT))
     results = pd.read_csv(tmp_path / "out" / "results.csv")
     found = results[results.status.isin(["optimal", "feasible"])]
     assert len(found) >= 4
     assert (chance(pipe, found, frame) >= P).all()
-    good(*explain(folder, tmp_path / "out", *CUT, "--certificates"))
-    for other in ((), ("--cutoff", "yes=0.6")):
-        failed(run(*explain(folder, tmp_path / "out", *other, "--certificates")), OutputError)
+    good(*explain(folder, tmp_path / "out", *CUT))
+    for other in ((), ("cutoff:", {"yes": 0.6})):
+        failed(run(*explain(folder, tmp_path / "out", *other)), OutputError)
     proofs = ("check", tmp_path / "out", "--model", folder / "m.onnx")
     good(*proofs, *CUT)
     assert run(*proofs).returncode == 1
@@ -78,8 +78,8 @@ def test_verdicts_are_those_of_the_cutoff(lender, tmp_path):
 def test_audit_and_renewal_have_the_cutoff_of_the_promises(lender, tmp_path):
     folder, pipe, frame = lender
     book = tmp_path / "p.db"
-    issue = ("--ledger", book, "--expires", "2999-12-31")
-    good(*explain(folder, tmp_path / "out", *CUT, *issue, "--ids", "name"))
+    good(*explain(folder, tmp_path / "out", *CUT))
+    good("ledger", "issue", book, tmp_path / "out", "--expires", "2999-12-31")
     rows = pd.read_csv(tmp_path / "out" / "results.csv")
     rows = rows[rows.status.isin(["optimal", "feasible"])]
     later = copy.deepcopy(pipe)
@@ -89,14 +89,14 @@ def test_audit_and_renewal_have_the_cutoff_of_the_promises(lender, tmp_path):
     kept = chance(later, rows, frame) >= P
     assert not kept.all()
     assert (chance(later, rows, frame) > 0.5).all()
-    audit = ("audit", "--ledger", book, "--model", tmp_path / "later.onnx", "--json")
-    found = good(*audit, "--no-record").json
+    audit = ("audit", tmp_path / "later.onnx", "--ledger", book, "--json")
+    found = good(*audit, "--dry-run").json
     assert [one["verdict"] != "broken" for one in found["promises"]] == kept.tolist()
-    found = good(*audit, "--no-record", "--cutoff", "yes=0.5").json
+    found = good(*audit, "--dry-run", "cutoff:", {"yes": 0.5}).json
     assert all(one["verdict"] in ("proved", "holds") for one in found["promises"])
-    renew = ("--renew", "--train", folder / "train.csv", "--delta", 0.003, "--k", 5, "--issue")
+    renew = ("--renew", "tables.train:", folder / "train.csv", "delta:", 0.003, "explainer.k:", 5)
     good(*audit, *renew)
-    again = good(*audit, "--no-record").json
+    again = good(*audit, "--dry-run").json
     assert {one["verdict"] for one in again["promises"]} <= {"proved", "holds"}
 
 
@@ -106,27 +106,16 @@ def test_set_of_past_models_has_the_cutoff(lender, tmp_path):
     later[-1].intercept_ -= 0.003
     export_sklearn(tmp_path / "later.onnx", later, frame, zipmap=False)
     models = (folder / "m.onnx", tmp_path / "later.onnx")
-    made = ("shifts", "bounding", *models, "--model", models[0], "--out", tmp_path / "s.npz")
-    good(*made, *CUT)
-    shown = good("shifts", "show", tmp_path / "s.npz", "--model", models[1], "--json").json
-    assert shown["contains_model"]
+    made = ("calibrate", *[models[1]] * 3, "--coverage", 0.5, "--out", tmp_path / "s.npz")
+    good(*made, "model:", models[0], *CUT)
     given = ("certify", "--model", models[0], "--input", folder / "train.csv", "--target", "yes")
-    good(*given, "--shifts", tmp_path / "s.npz", *CUT)
-    failed(run(*given, "--shifts", tmp_path / "s.npz"), DeltaError, notes=1)
+    good(*given, "--delta", tmp_path / "s.npz", *CUT)
+    failed(run(*given, "--delta", tmp_path / "s.npz"), DeltaError, notes=1)
 
 
-@pytest.mark.parametrize("text", ["0.7", "yess=0.7", "yes=2", "yes", "yes=", "=0.7"])
-def test_wrong_cutoff_is_rejected(lender, text):
+@pytest.mark.parametrize("cutoff", [{"yess": 0.7}, {"yes": 2}, {"yes": None}, "yes"])
+def test_wrong_cutoff_is_rejected(lender, cutoff):
     folder, _, _ = lender
-    given = (
-        "certify",
-        "--model",
-        folder / "m.onnx",
-        "--input",
-        folder / "train.csv",
-        "--delta",
-        0.1,
-    )
-    failed(
-        run(*given, "--target", "yes", "--cutoff", text), OptionError, name="--cutoff", value=text
-    )
+    given = ("certify", "--model", folder / "m.onnx", "--input", folder / "train.csv")
+    done = run(*given, "--delta", 0.1, "--target", "yes", "cutoff:", cutoff)
+    failed(done, OptionError, name="cutoff")

@@ -9,7 +9,7 @@ import pytest
 
 import proplace as pp
 from commands import good, run
-from proplace.batch.reading import ResultsFolder
+from proplace.batch.results import ResultsFolder
 
 SCHEMA = pp.Schema(
     [
@@ -31,10 +31,10 @@ def folder(request, tmp_path_factory):
     PEOPLE.to_csv(place / "people.csv", index=False)
     around = pp.Shifts.of(NET, 0.01)
     pp.Shifts(around.low, around.high).save(place / "box.npz")
-    given = ["--delta", "0.01"] if request.param == "delta" else ["--shifts", place / "box.npz"]
+    given = ["--delta", "0.01"] if request.param == "delta" else ["--delta", place / "box.npz"]
     command = ["explain", "--model", place / "net.npz", "--train", place / "people.csv"]
     command += ["--input", place / "people.csv", "--schema", place / "schema.yaml", *given]
-    command += ["--out", place / "results", "--certificates"]
+    command += ["--out", place / "results"]
     good(*command)
     return place
 
@@ -46,7 +46,7 @@ def check(folder, *words):
 
 
 def box(folder):
-    return ["--shifts", folder / "box.npz"] * folder.name.startswith("box")
+    return ["--delta", folder / "box.npz"] * folder.name.startswith("box")
 
 
 def test_a_folder_holds_the_proof_that_nothing_helps(folder):

@@ -40,7 +40,7 @@ def batch(crowd, tmp_path):
             return tmp_path / f"out{self.number}"
 
         def words(self):
-            return words(folder, self.out, "--every", 0.02, "--jobs", 2, people=people)
+            return words(folder, self.out, "batch.seconds:", 0.02, "--jobs", 2, people=people)
 
         def start(self):
             environment = {**os.environ, "TMPDIR": str(temporary)}
@@ -64,6 +64,7 @@ def batch(crowd, tmp_path):
         def check(self):
             assert (self.out / "results.csv").read_text() == expected
             assert sorted(p.name for p in self.out.iterdir()) == [
+                "certificates",
                 "manifest.json",
                 "network.npz",
                 "results.csv",

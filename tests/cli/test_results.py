@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from proplace.certification import checker
 from proplace.certification.certificate import parameters
 from proplace.core.errors import (
     CertificateError,
-    OptionError,
     OutputError,
     ResultsError,
     TableError,
@@ -34,7 +31,8 @@ def done(loans, tmp_path_factory):
     people = loans.people.assign(customer=[f"C-{i}" for i in range(len(loans.people))])
     people.to_csv(folder / "people.csv", index=False)
     words = loans.options(input=folder / "people.csv", out=folder / "results", id="customer")
-    good("explain", *words, "--count", 2, "--certificates", "--report", folder / "page.html")
+    good("explain", *words, "--count", 2)
+    good("report", folder / "results", "--out", folder / "page.html")
     return folder
 
 
@@ -73,7 +71,7 @@ def test_a_folder_of_results_is_checked(loans, results):
     assert facts["certificates"][0]["answer"] == "row 0 (customer C-0)"
 
 
-@pytest.mark.parametrize("words", [["--delta", 0.011], ["--target", 0], ["--margin", 50]])
+@pytest.mark.parametrize("words", [["--delta", 0.011], ["--target", 0]])
 def test_what_is_demanded_is_demanded_of_every_answer(loans, results, words):
     number = len(list((results / "certificates").iterdir()))
     assert len(rejected(check(loans, results, *words, "--json"))) == number
@@ -147,9 +145,8 @@ def test_another_model_proves_nothing(loans, results, tmp_path):
 
 
 def test_folders_that_cannot_be_checked(loans, results, tmp_path):
-    good("explain", *loans.options(out=tmp_path / "bare", input=loans.folder / "people.csv"))
-    failed(check(loans, tmp_path / "bare"), CertificateError, name="--certificates")
-    failed(check(loans, results, "--input", "1,2"), OptionError, name="--input")
+    good("explain", *loans.options(out=tmp_path / "bare"), "batch.certificates:", False)
+    failed(check(loans, tmp_path / "bare"), CertificateError, name="batch.certificates")
     (results / "results.csv").write_text("a\n1\n")
     failed(check(loans, results), ResultsError, name="results.csv")
 
@@ -209,8 +206,8 @@ def fragile(tmp_path_factory):
     (folder / "train.csv").write_text("x\n0.1\n0.8\n0.9\n1.0\n")
     (folder / "people.csv").write_text("x\n0.52\n0.9\n0.2\n")
     words = ["explain", "--model", folder / "net.npz", "--train", folder / "train.csv"]
-    words += ["--input", folder / "people.csv", "--delta", 0.05, "--k", 2]
-    good(*words, "--out", folder / "results", "--certificates")
+    words += ["--input", folder / "people.csv", "--delta", 0.05, "explainer.k:", 2]
+    good(*words, "--out", folder / "results")
     first = pp.read_results(folder / "results")[0]
     assert (first.status, first.certificate.facts["verdict"]) == ("already_valid", "not robust")
     return folder
@@ -228,7 +225,7 @@ def test_that_a_row_is_not_robust_is_accepted_as_what_it_is(fragile, demand):
     assert verdicts == ["not robust", "robust", "robust"]
 
 
-@pytest.mark.parametrize("demand", [("--delta", 0.06), ("--target", 0), ("--margin", 0.001)])
+@pytest.mark.parametrize("demand", [("--delta", 0.06), ("--target", 0)])
 def test_but_not_where_more_is_demanded(fragile, demand):
     first = rejected(checked(fragile, "results", *demand))[0]
     assert Path(first["file"]).name == "row-000000000000-0.json"
@@ -283,11 +280,10 @@ def test_a_whole_input_gets_a_page(loans, done):
 
 
 def test_a_page_of_many_people_says_what_it_does_not_show(done, loans, tmp_path, monkeypatch):
-    from proplace.cli.report import write_folder_page
     from proplace.report import page
 
     monkeypatch.setattr(page, "MOST", 5)
-    write_folder_page(done / "results", tmp_path / "page.html")
+    good("report", done / "results", "--out", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     table = pd.read_csv(done / "results" / "results.csv")
     people = table["row"].nunique()
@@ -304,45 +300,21 @@ def test_a_page_is_written_in_the_place_of_no_other_file(loans, results):
     page = results / "report.html"
     before = page.read_bytes()
     failed(run("report", results), OutputError, name=page.name)
-    early = run("explain", *loans.options(out=results.parent / "new"), "--report", page)
-    failed(early, OutputError, name=page.name)
-    assert not (results.parent / "new").exists()  # said before any work
     assert page.read_bytes() == before
     other = results / "page.pdf"
     failed(run("report", results, "--out", other), OutputError, name=other.name)
     assert check(loans, results).returncode == 0  # the page is no part of the results
 
 
-def test_one_person_gets_a_page_with_pictures(loans, tmp_path):
-    good("explain", *loans.options(), "--row", 3, "--report", tmp_path / "one.html")
+def test_one_person_gets_a_page(loans, tmp_path):
+    good("explain", *loans.options(out=tmp_path / "one"), "--row", 3)
+    good("report", tmp_path / "one")
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
     (e,) = explainer.explain(loans.people.iloc[[3]])
-    text = (tmp_path / "one.html").read_text()
+    text = (tmp_path / "one" / "report.html").read_text()
     for change in e.claims:
         assert change.goal in text
     assert e.certificate.digest in text
-    assert "<picture>" in text
-
-
-def test_the_page_of_one_person_says_how_to_save_the_proof_here(loans, tmp_path, monkeypatch):
-    """Who made the page on the command line has no Python result to save; what it says works."""
-    monkeypatch.chdir(tmp_path)
-    Path("my pages").mkdir()
-    page = "my pages/one.html"
-    words = ["explain", *loans.options(), "--row", 3]
-    good(*words, "--report", page)
-    text = html.unescape(Path(page).read_text(encoding="utf-8"))
-    assert "Python" not in text
-    assert "result[0]" not in text
-    (options,) = re.findall(r"<code>(--certificates .*?)</code>", text)
-    good(*words, *shlex.split(options))
-    (command,) = re.findall(r"<pre><code>proplace (.*?)</code></pre>", text)
-    shutil.copy(loans.folder / "model.onnx", "my pages")
-    monkeypatch.chdir("my pages")
-    good(*shlex.split(command))
-    # With the certificates kept beside the page there is nothing left to save.
-    good(*words, "--report", "two.html", "--certificates", "--out", "kept")
-    assert "<code>--certificates" not in Path("two.html").read_text(encoding="utf-8")
 
 
 def test_a_damaged_folder_gets_no_page(loans, results):

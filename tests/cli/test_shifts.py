@@ -13,7 +13,7 @@ import proplace as pp
 from commands import good, run
 from oracles import forward, sampled_margins
 from proplace.batch.manifest import _sha256
-from proplace.cli import delta
+from proplace.cli.check import _required as required
 from proplace.core.errors import (
     DeltaError,
     ModelFileError,
@@ -64,90 +64,7 @@ def rejected(*words):
     return sum(not entry["accepted"] for entry in done.json["certificates"])
 
 
-# -- making and looking ----------------------------------------------------------------------------
-
-
-def test_a_hull_holds_each_parameter_from_its_least_to_its_largest(past, tmp_path):
-    out = tmp_path / "hull.npz"
-    assert facts_of("shifts", "bounding", *files(past), "--out", out)["digest"] == past[2].digest
-    made = pp.Shifts.load(out)
-    for n, layers in enumerate(zip(*(net.layers for net in past[1]), strict=True)):
-        W = np.array([layer.W for layer in layers])
-        b = np.array([layer.b for layer in layers])
-        assert np.array_equal(made.low.layers[n].W, W.min(axis=0))
-        assert np.array_equal(made.high.layers[n].W, W.max(axis=0))
-        assert np.array_equal(made.low.layers[n].b, b.min(axis=0))
-        assert np.array_equal(made.high.layers[n].b, b.max(axis=0))
-    assert made.digest == past[2].digest
-
-
-def test_nothing_is_overwritten_and_the_name_is_looked_at_first(past, tmp_path):
-    out = tmp_path / "hull.npz"
-    out.write_text("mine")
-    failed(run("shifts", "bounding", *files(past), "--out", out), OutputError, name=out.name)
-    assert out.read_text() == "mine"
-    other = tmp_path / "box.json"
-    failed(run("shifts", "bounding", "no-such.npz", "--out", other), OutputError, name=other.name)
-
-
-def test_what_is_shown_of_a_set(loans, past):
-    folder, nets, box = past
-    facts = facts_of("shifts", "show", folder / "shifts.npz")
-    assert (facts["digest"], facts["about"]) == (box.digest, "bounding set of 4 networks")
-    assert "contains_model" not in facts
-    for n, layer in enumerate(facts["layers"]):
-        values = np.array([[*net.layers[n].W.ravel(), *net.layers[n].b] for net in nets])
-        length = values.max(axis=0) - values.min(axis=0)
-        assert layer["parameters"] == layer["moving"] == values.shape[1]
-        assert (layer["largest"], layer["median"]) == (length.max(), np.median(length))
-        assert layer["symmetric"] is None
-    assert facts["parameters"] == sum(layer["parameters"] for layer in facts["layers"])
-    text = good("shifts", "show", folder / "shifts.npz").stdout
-    assert box.digest in text
-    assert f"{facts['moving']} of {facts['parameters']}" in text
-
-
-def test_a_parameter_that_does_not_move_is_not_counted(loans, tmp_path):
-    radii = [(0.0, 0.01), (0.02, 0.0)]
-    pp.Shifts.of(loans.net, radii).save(tmp_path / "some.npz")
-    layers = facts_of("shifts", "show", tmp_path / "some.npz")["layers"]
-    first, second = loans.net.layers
-    assert [layer["moving"] for layer in layers] == [first.b.size, second.W.size]
-    assert [layer["parameters"] for layer in layers] == [
-        first.W.size + first.b.size,
-        second.W.size + second.b.size,
-    ]
-
-
-def test_whether_a_model_lies_in_the_set_and_where_not(loans, past):
-    folder, _, box = past
-    show = ["shifts", "show", folder / "shifts.npz", "--model"]
-    assert facts_of(*show, folder / "past-1.npz")["contains_model"]
-    model = loans.folder / "model.onnx"
-    facts = facts_of(*show, model)
-    assert not facts["contains_model"]
-    beyond = []
-    for layer, low, high in zip(loans.net.layers, box.low.layers, box.high.layers, strict=True):
-        for value, least, most in (
-            (layer.W, low.W, high.W),
-            (layer.b, low.b, high.b),
-        ):
-            beyond += np.maximum(least - value, value - most).ravel().tolist()
-    beyond = sorted((b for b in beyond if b > 0.0), reverse=True)
-    assert facts["outside"] == len(beyond) > 5
-    assert [entry["beyond"] for entry in facts["farthest_outside"]] == beyond[:5]
-    far = facts["farthest_outside"][0]
-    text = good(*show, model).stdout
-    assert f"{len(beyond)} of " in text
-    assert f"{far['name']}: {far['value']:.6g}" in text
-
-
-def test_whether_the_set_is_symmetric_around_the_model(loans, past):
-    folder, model = past[0], loans.folder / "model.onnx"
-    show = ["shifts", "show", folder / "around.npz", "--model"]
-    assert all(layer["symmetric"] for layer in facts_of(*show, model)["layers"])
-    layers = facts_of(*show, folder / "past-0.npz")["layers"]
-    assert not any(layer["symmetric"] for layer in layers)
+# -- making a set ---------------------------------------------------------------------------------
 
 
 def test_a_history_is_learned_from(past, loans, tmp_path):
@@ -156,14 +73,18 @@ def test_a_history_is_learned_from(past, loans, tmp_path):
         paths.append(tmp_path / f"later-{seed}.npz")
         moved(loans.net, 0.01, seed).save(paths[-1])
     out = tmp_path / "learned.npz"
-    words = ["--coverage", 0.9, "--model", loans.folder / "model.onnx", "--out", out]
-    about = facts_of("shifts", "learn", *paths, *words)["about"]
+    project = ("model:", loans.folder / "model.onnx", "schema:", loans.folder / "schema.yaml")
+    about = facts_of("calibrate", *paths, *project, "--coverage", 0.9, "--out", out)["about"]
     made = pp.Shifts.load(out)
     assert "30" in made.description
     assert made.description == about
     assert sum(made.contains(pp.Network.load(path)) for path in paths) >= 27
-    failed(run("shifts", "learn", *paths[:5], "--out", tmp_path / "few.npz"), DeltaError)
+    few = ("calibrate", *paths[:5], *project, "--coverage", 0.9)
+    failed(run(*few, "--out", tmp_path / "few.npz"), DeltaError)
     assert not (tmp_path / "few.npz").exists()
+    failed(run(*few), OptionError, name="--out")
+    failed(run(*few, "--out", out), OutputError, name=out.name)
+    failed(run(*few, "--risk", 0.1, "--out", tmp_path / "x.npz"), OptionError, name="--risk")
 
 
 def test_scalers_that_were_fitted_again_are_expressed_behind_that_in_use(tmp_path):
@@ -171,34 +92,15 @@ def test_scalers_that_were_fitted_again_are_expressed_behind_that_in_use(tmp_pat
     again = pp.Network([([[2.0, 2.0]], [0.5])], scale=[1.0, 1.0], shift=[0.0, 0.0])
     first.save(tmp_path / "first.npz")
     again.save(tmp_path / "again.npz")
-    paths = [tmp_path / "first.npz", tmp_path / "again.npz"]
-    good("shifts", "bounding", *paths, "--out", tmp_path / "both.npz")
-    words = [paths[1], "--model", paths[0], "--out", tmp_path / "one.npz"]
-    good("shifts", "bounding", *words)
-    read = [pp.Model.of(path).network for path in paths]
-    for name in ("both.npz", "one.npz"):  # 2 * 1 = 1 * 2: it is the same model
-        show = ["shifts", "show", tmp_path / name, "--model", paths[0]]
-        assert facts_of(*show)["contains_model"]
-        made = pp.Shifts.load(tmp_path / name)
-        assert made.is_single_network
-        assert made.contains(read[0])
-        assert not made.contains(again)
+    out = tmp_path / "one.npz"
+    words = [*[tmp_path / "again.npz"] * 4, "model:", tmp_path / "first.npz", "--coverage", 0.5]
+    good("calibrate", *words, "--out", out)
+    made = pp.Shifts.load(out)  # 2 * 1 = 1 * 2: it is the same model
+    assert made.contains(pp.Model.of(tmp_path / "first.npz").network)
+    assert not made.contains(again)
 
 
 # -- wrong options and files -----------------------------------------------------------------------
-
-
-def test_exactly_one_of_delta_and_shifts(loans, past):
-    for words in ([], ["--delta", 0.01, "--shifts", past[0] / "shifts.npz"]):
-        for command, options in (
-            ("explain", loans.options(delta=None, row=0)),
-            ("certify", ["--model", loans.folder / "model.onnx", "--input", "people.csv"]),
-        ):
-            done = run(command, *options, *words)
-            failed(done, OptionError, name="--shifts" if words else "--delta")
-    proof = ["check", "proof.json", "--model", loans.folder / "model.onnx"]
-    done = run(*proof, "--delta", 0.01, "--shifts", past[0] / "shifts.npz")
-    failed(done, OptionError, name="--shifts")
 
 
 def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_path):
@@ -216,20 +118,13 @@ def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_pat
         ("missing.npz", DeltaError),
         ("network.npz", ModelFileError),
     ):
-        explain = loans.options(delta=None, shifts=tmp_path / name, row=0)
-        model = ["--model", loans.folder / "model.onnx"]
-        table = ["--schema", loans.folder / "schema.yaml", "--input", loans.folder / "people.csv"]
-        for words in (
-            ["explain", *explain],
-            ["shifts", "show", tmp_path / name, *model],
-            ["certify", *model, *table, "--shifts", tmp_path / name],
-        ):
-            done = run(*words)
-            failed(done, error, name=name)
+        for command in ("explain", "certify"):
+            changes = {"row": 0} if command == "explain" else {"train": None, "k": None}
+            done = run(command, *loans.options(command, delta=tmp_path / name, **changes))
+            failed(done, error, name="--delta" if name == "missing.npz" else name)
             assert name in done.stderr
-    done = run(
-        "shifts", "bounding", *files(past), tmp_path / "other.npz", "--out", tmp_path / "x.npz"
-    )
+    words = [tmp_path / "other.npz", "model:", loans.folder / "model.onnx", "--coverage", 0.5]
+    done = run("calibrate", *words, "--out", tmp_path / "x.npz")
     failed(done, DeltaError, name="other.npz")
     assert not (tmp_path / "x.npz").exists()
 
@@ -240,8 +135,8 @@ def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_pat
 def test_rows_are_certified_for_every_network_of_the_set(loans, past, tmp_path):
     folder, _, box = past
     out = tmp_path / "verdicts.csv"
-    words = ["--model", loans.folder / "model.onnx", "--schema", loans.folder / "schema.yaml"]
-    words += ["--input", loans.folder / "train.csv", "--shifts", folder / "shifts.npz"]
+    words = loans.options("certify", input=loans.folder / "train.csv", delta=None)
+    words += ["--delta", folder / "shifts.npz"]
     done = good("certify", *words, "--out", out)
     assert done.stderr  # the model does not lie in the set
     assert str(folder / "shifts.npz") in done.stdout
@@ -260,7 +155,7 @@ def test_rows_are_certified_for_every_network_of_the_set(loans, past, tmp_path):
 
 def test_one_person(loans, past):
     folder, nets, box = past
-    words = loans.options(delta=None, shifts=folder / "shifts.npz", row=0)
+    words = loans.options(delta=folder / "shifts.npz", row=0)
     (answer,) = facts_of("explain", *words)
     assert answer["delta"] == box.digest
     assert answer["shifts"] == {
@@ -284,12 +179,11 @@ def done(loans, past, tmp_path_factory):
     folder = tmp_path_factory.mktemp("boxed")
     loans.people.head(3).to_csv(folder / "people.csv", index=False)
     words = loans.options(
-        delta=None,
-        shifts=past[0] / "shifts.npz",
+        delta=past[0] / "shifts.npz",
         input=folder / "people.csv",
         out=folder / "results",
     )
-    good("explain", *words, "--certificates")
+    good("explain", *words)
     return folder / "results", words
 
 
@@ -316,20 +210,20 @@ def test_a_folder_of_results_holds_its_set(loans, past, results):
 
 
 def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, results, tmp_path):
-    words = [word if word != str(done[0]) else results for word in done[1]]
+    words = [word if word != done[0] else results for word in done[1]]
     before = (results / "results.csv").read_bytes()
     (results / "results.csv").unlink()
-    good("explain", *words, "--certificates")
+    good("explain", *words)
     assert (results / "results.csv").read_bytes() == before
     wider = past[2].scaled(1.5)
     wider.save(tmp_path / "wider.npz")
     renamed = pp.Shifts(past[2].low, past[2].high, description="otherwise")
     renamed.save(tmp_path / "renamed.npz")
     for name, field in (("wider.npz", "delta"), ("renamed.npz", "about delta")):
-        other = [tmp_path / name if word == str(past[0] / "shifts.npz") else word for word in words]
-        failed(run("explain", *other, "--certificates"), OutputError, name=field, notes=1)
+        other = [tmp_path / name if word == past[0] / "shifts.npz" else word for word in words]
+        failed(run("explain", *other), OutputError, name=field, notes=1)
     plain = loans.options(input=done[0].parent / "people.csv", out=results)
-    failed(run("explain", *plain, "--certificates"), OutputError, name="delta")
+    failed(run("explain", *plain), OutputError, name="delta")
 
 
 def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
@@ -358,7 +252,7 @@ def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
 def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "shifts.npz").write_text("mine")
-    words = loans.options(delta=None, shifts=past[0] / "shifts.npz", out=tmp_path / "out")
+    words = loans.options(delta=past[0] / "shifts.npz", out=tmp_path / "out")
     failed(run("explain", *words), OutputError, name="shifts.npz", notes=1)
     assert (tmp_path / "out" / "shifts.npz").read_text() == "mine"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["shifts.npz"]
@@ -374,20 +268,20 @@ def test_folder_of_a_plain_delta_holds_no_set(loans, tmp_path):
 def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
     model, box = loans.folder / "model.onnx", past[0] / "shifts.npz"
     number = len(list((results / "certificates").iterdir()))
-    for words in ([], ["--shifts", box]):
+    for words in ([], ["--delta", box]):
         facts = facts_of("check", results, "--model", model, *words)
         assert [entry["proved"]["shifts"] for entry in facts["certificates"]] == (
             [past[2].digest] * number
         )
     proof = sorted((results / "certificates").iterdir())[0]
-    good("check", proof, "--model", model, "--shifts", box)
+    good("check", proof, "--model", model, "--delta", box)
     alone = run("check", proof, "--model", model)
     assert alone.returncode == 1
     assert past[2].digest in alone.stdout
-    assert "--shifts" in alone.stdout
+    assert "--delta FILE" in alone.stdout
     past[2].scaled(2.0).save(tmp_path / "wider.npz")
     for target, count in ((proof, 1), (results, number)):
-        words = ["--model", model, "--shifts", tmp_path / "wider.npz"]
+        words = ["--model", model, "--delta", tmp_path / "wider.npz"]
         assert rejected(target, *words) == count
 
 
@@ -397,18 +291,11 @@ def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
 def test_the_page_of_a_folder(past, results, tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
-    said = "Of 59 retrainings, 59 honour each promise."
-    good("report", results, "--out", tmp_path / "page.html", "--statement", said)
+    good("report", results, "--out", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
-    assert f"{said}</p>" in text
     assert past[2].digest in text
     assert "bounding set of 4 networks" in text
-    assert "--shifts results/shifts.npz" in text
-
-
-def test_a_statement_needs_a_page(loans):
-    done = run("explain", *loans.options(row=0), "--statement", "all will be well")
-    failed(done, OptionError, name="--statement")
+    assert "--delta results/shifts.npz" in text
 
 
 # -- other models ----------------------------------------------------------------------------------
@@ -418,15 +305,14 @@ def test_other_models_are_read_from_the_right(past, tmp_path):
     folder, _, box = past
     odd = tmp_path / "a:b.npz"
     shutil.copy(folder / "past-0.npz", odd)
-    assert delta.required(str(odd)) == (odd, None, None)
-    assert delta.required(f"{odd}:0.02") == (odd, 0.02, None)
-    assert delta.required(f"{odd}:1e-3") == (odd, 0.001, None)
     file = folder / "shifts.npz"
-    assert delta.required(f"{odd}:{file}") == (odd, box, file)
+    cases = {f"{odd}": None, f"{odd}:0.02": 0.02, f"{odd}:1e-3": 0.001, f"{odd}:{file}": box}
+    for word, delta in cases.items():
+        assert required(word) == (odd, delta)
     trap = tmp_path / "m.npz:0.5"
     shutil.copy(odd, trap)
     shutil.copy(odd, tmp_path / "m.npz")
-    assert delta.required(str(trap)) == (trap, None, None)
+    assert required(str(trap)) == (trap, None)
 
 
 @pytest.mark.parametrize(
@@ -434,29 +320,24 @@ def test_other_models_are_read_from_the_right(past, tmp_path):
     [
         ("none.npz", OptionError, "--required-model"),
         ("none.npz:0.1", OptionError, "--required-model"),
-        ("MODEL:much", OptionError, "--required-model"),
         ("MODEL:", OptionError, "--required-model"),
+        ("MODEL:much", DeltaError, ANY),
         ("MODEL:-1", DeltaError, ANY),
         ("MODEL:nan", DeltaError, ANY),
-        ("MODEL:none.npz", DeltaError, "none.npz"),
+        ("MODEL:none.npz", DeltaError, ANY),
         ("MODEL:MODEL", ModelFileError, ANY),
     ],
 )
 def test_wrong_other_models_are_rejected(past, word, error, name):
     with raises(error, name=name):
-        delta.required(word.replace("MODEL", str(past[0] / "past-0.npz")))
+        required(word.replace("MODEL", str(past[0] / "past-0.npz")))
 
 
 def test_answers_are_asked_of_other_models_too(loans, past):
     folder, nets, _ = past
     other = folder / "past-2.npz"
-    words = [
-        *loans.options(row=0),
-        "--required-model",
-        f"{other}:0.005",
-        "--required-model",
-        folder / "past-1.npz",
-    ]
+    models = [{"model": str(other), "delta": 0.005}, str(folder / "past-1.npz")]
+    words = [*loans.options(row=0), "required_models:", models]
     (answer,) = facts_of("explain", *words)
     point = loans.schema.encode(pd.DataFrame([answer["counterfactual"]]))[0]
     for net in (loans.net, nets[1]):
@@ -473,9 +354,12 @@ def voted(loans, past, tmp_path_factory):
     loans.people.head(2).to_csv(place / "people.csv", index=False)
     pp.Shifts.bounding([nets[1], nets[3]]).save(place / "own.npz")
     words = loans.options(input=place / "people.csv", out=place / "results")
-    words += ["--required-model", f"{folder / 'past-2.npz'}:0.005"]
-    words += ["--required-model", f"{folder / 'past-1.npz'}:{place / 'own.npz'}"]
-    good("explain", *words, "--certificates")
+    models = [
+        {"model": str(folder / "past-2.npz"), "delta": 0.005},
+        {"model": str(folder / "past-1.npz"), "delta": str(place / "own.npz")},
+    ]
+    words += ["required_models:", models]
+    good("explain", *words)
     return place / "results", words
 
 
@@ -558,22 +442,18 @@ def test_the_page_names_the_other_models(votes, tmp_path):
 
 
 def test_the_set_that_is_chosen_is_written(loans, past, tmp_path):
-    words = loans.options(delta=None)
+    words = loans.options("calibrate", delta=None, deltas=[[0.01]])
     out = tmp_path / "chosen.npz"
-    found = facts_of("calibrate", *words, *files(past), "--delta", 0.01, "--out-shifts", out)
+    found = facts_of("calibrate", *words, *files(past), "--out", out)
     made = pp.Shifts.load(out)
     assert made == pp.Shifts.of(loans.net, found["delta"]) or made.contains(loans.net)
     low, high = (np.concatenate([x.W.ravel() for x in net.layers]) for net in (made.low, made.high))
     assert np.allclose(high - low, 2 * found["delta"])
 
 
-def test_options_of_calibrate_that_do_not_go_together(loans, past):
-    words = [*loans.options(delta=None), *files(past), "--shifts", past[0] / "shifts.npz"]
-    failed(run("calibrate", *words), OptionError, name="--risk")
-    both = run("calibrate", *words, "--risk", 0.2, "--delta", 0.01)
-    failed(both, OptionError, name="--shifts")
-
-
-def test_a_risk_is_passed_on_and_the_statement_printed(loans, past, tmp_path):
-    words = [*loans.options(delta=None), *files(past), "--risk", 0.3]
-    assert "30" in facts_of("calibrate", *words)["statement"]
+@pytest.mark.parametrize("delta", [None, "around.npz"])
+def test_a_risk_is_passed_on_and_the_statement_printed(loans, past, delta):
+    """If the project has a shift set, its size is chosen."""
+    words = loans.options("calibrate", delta=delta and past[0] / delta)
+    facts = facts_of("calibrate", *words, *files(past), "--risk", 0.3)
+    assert "30" in facts["statement"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
-from commands import good, run, run_on_a_terminal
+from commands import good, named, run, run_on_a_terminal
 from proplace.core.errors import ModelFileError, OptionError
 from proplace.core.text import MESSAGE, UNSEEN, VALUE, clipped, short, visible
 from support.errors import failed
@@ -59,15 +59,17 @@ class Folder:
         self.frame = frame
 
     def words(self, command, **options):
-        named = {"model": "net.npz", "schema": "schema.yaml", "input": "people.csv", **options}
-        if command == "explain":
-            named = {"train": "train.csv", **named}
-        pairs = [(f"--{name}", value) for name, value in named.items() if value is not None]
-        files = {"model", "schema", "input", "train", "out"}
-        words = [
-            (option, self.path / value if option[2:] in files else value) for option, value in pairs
-        ]
-        return [command, "--delta", 0.001, *(part for pair in words for part in pair)]
+        given = {
+            "model": "net.npz",
+            "train": "train.csv",
+            "schema": "schema.yaml",
+            "input": "people.csv",
+            "delta": 0.001,
+            **options,
+        }
+        files = ("model", "schema", "input", "train", "out")
+        found = {n: self.path / v if n in files and v else v for n, v in given.items()}
+        return [command, *named(command, **found)]
 
 
 @pytest.fixture(scope="module")
@@ -128,13 +130,14 @@ def _column(folder, path):
 
 def _commands(folder, bad):
     """Commands that end with an error about something nasty."""
-    files = ["--train", bad, "--input", bad]
-    schema = ["--schema", folder.path / "schema.yaml"]
     return {
         "explain": folder.words("explain", train=bad, row=0),
         "explain words": [*folder.words("explain", input=None), f"{WORST}=1"],
         "certify": folder.words("certify", input=bad),
-        "calibrate": ["calibrate", "--model", *[folder.path / "net.npz"] * 2, *files, *schema],
+        "calibrate": [
+            *folder.words("calibrate", train=bad, input=bad, delta=None),
+            folder.path / "net.npz",
+        ],
         "schema": ["schema", bad, "--drop", WORST + "!"],
         "check": ["check", bad, "--model", bad.parent / f"{WORST}.npz"],
         "experiment": ["experiment", "--data", WORST],
@@ -202,15 +205,11 @@ def test_a_terminal_that_cannot_write_it(tmp_path):
     assert r"\xe9.npz" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["explain", "calibrate", "experiment"])
+@pytest.mark.parametrize("command", ["explain", "experiment"])
 @pytest.mark.parametrize("jobs", [0, "much"])
 def test_numbers_of_processes(folder, command, jobs):
     words = {
         "explain": [*folder.words("explain"), "--out", folder.path / "never"],
-        "calibrate": [
-            *("calibrate", "--model", folder.path / "net.npz", folder.path / "net.npz"),
-            *("--train", folder.path / "train.csv", "--input", folder.path / "people.csv"),
-        ],
         "experiment": ["experiment", "--data", "nothing", "--out", folder.path / "never"],
     }[command]
     done = run(*words, "--jobs", jobs)

@@ -1,4 +1,4 @@
-"""--tolerance of explain, certify and check, as a user types it."""
+"""The tolerance of explain and certify, and the check of folders that promise one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 import proplace as pp
 from commands import good, run
-from proplace.batch.checking import not_covered, too_narrow
-from proplace.batch.reading import ResultsFolder
+from proplace.batch.check import not_covered, too_narrow
+from proplace.batch.results import ResultsFolder
 from proplace.core.errors import OptionError, OutputError
 from support.errors import failed
 
@@ -19,7 +19,7 @@ def results(loans, tmp_path_factory):
     """Folders of answers that bear a miss of income, and that bear none."""
     folder = tmp_path_factory.mktemp("tolerance")
     for name, words in (("wide", ["--tolerance", "income=0.25"]), ("exact", [])):
-        good("explain", *loans.options(out=folder / name), "--certificates", *words)
+        good("explain", *loans.options(out=folder / name), *words)
     return folder
 
 
@@ -51,25 +51,8 @@ def test_check_demands_what_the_folder_promises(loans, results):
     assert not too_narrow(opened.certificate(line).check(loans.net).statement, None)
 
 
-def test_whoever_checks_may_demand_more(loans, results):
-    model = loans.folder / "model.onnx"
-    for folder, words, accepted in (
-        ("wide", ["income=0.25"], True),
-        ("wide", ["income=0.2"], True),
-        ("wide", ["income=0.26"], False),
-        ("wide", ["income=0.25", "age=1"], False),
-        ("wide", ["income=0.25:0"], True),
-        ("wide", ["income=0.26:0"], False),
-        ("exact", ["income=0.2"], False),
-        ("exact", ["income=0"], True),
-    ):
-        asked = [word for each in words for word in ("--tolerance", each)]
-        done = run("check", results / folder, "--model", model, *asked)
-        assert done.returncode == (0 if accepted else 1), (folder, words, done.stdout)
-
-
 def test_another_tolerance_is_another_question(loans, results):
-    words = ["explain", *loans.options(out=results / "wide"), "--certificates", "--tolerance"]
+    words = ["explain", *loans.options(out=results / "wide"), "--tolerance"]
     failed(run(*words, "income=0.5"), OutputError, name="tolerance")
     failed(run(*words, "income=0.25:0"), OutputError, name="tolerance")
     good(*words, "income=0.25")
@@ -86,11 +69,10 @@ def test_answers_as_json(loans):
 
 
 def test_certify(loans):
-    words = ["--model", loans.folder / "model.onnx", "--schema", loans.folder / "schema.yaml"]
-    words += ["--input", loans.folder / "train.csv", "--delta", 0.01]
+    words = loans.options("certify", input=loans.folder / "train.csv")
     counts = {}
     for t in (0, 0.5, 5):
-        found = good("certify", *words, "--tolerance", f"income={t}", "--json").json
+        found = good("certify", *words, "request.tolerance:", {"income": t}, "--json").json
         assert found["tolerance"] == {"income": [t, t]}
         counts[t] = found["robust"]
     plain = good("certify", *words, "--json").json
@@ -114,29 +96,9 @@ def test_only_numbers_have_a_tolerance(loans, name):
     assert name in done.stderr
 
 
-def test_one_certificate_of_a_network(tmp_path):
-    """A network without names knows its columns as x0, x1, ..."""
-    net = pp.Network([([[1.0, -1.0]], [0.0])])
-    net.save(tmp_path / "net.npz")
-    report = pp.certify(
-        net, [[1.0, 0.0], [0.0, 1.0]], 0.05, tolerance={"x0": 0.25}, certificates=True
-    )
-    for i, certificate in enumerate(report.certificates):
-        certificate.save(tmp_path / f"{i}.json")
-    for number, word, accepted in (
-        (0, "x0=0.25", True),
-        (0, "x0=0.5", False),
-        (0, "x1=0.1", False),
-        (1, "x0=0.1", False),
-    ):
-        words = ["--model", tmp_path / "net.npz", "--tolerance", word]
-        done = run("check", tmp_path / f"{number}.json", *words)
-        assert done.returncode == (0 if accepted else 1), done.stdout
-
-
 def test_what_holds_is_written_read_and_checked(loans, tmp_path):
     out, model = tmp_path / "results", loans.folder / "model.onnx"
-    words = [*loans.options(out=out), "--certificates", "--tolerance", "income=0.25"]
+    words = [*loans.options(out=out), "--tolerance", "income=0.25"]
     good("explain", *words)
     answers = pp.read_results(out)
     assert all("income" in e.guaranteed_ranges for e in answers)

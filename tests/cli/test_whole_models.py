@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from commands import good, run
-from proplace.cli.common import target_of
 from proplace.core.errors import SchemaError, TargetError
-from support.errors import failed
+from proplace.project import Project
+from support.errors import ANY, failed
 from support.models import export_sklearn, fitted, people
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -45,9 +45,9 @@ def words(folder, *more):
 
 def test_every_answer_of_a_batch_is_accepted_by_the_model(lender, tmp_path):
     folder, pipe, refused = lender
-    rest = ("--delta", 0.003, "--k", 5, "--target", "yes", "--id", "name")
+    rest = ("--delta", 0.003, "explainer.k:", 5, "--target", "yes", "--id", "name")
     given = words(folder, "--input", folder / "people.csv", "--out", tmp_path / "out", *rest)
-    good(*given, "--certificates")
+    good(*given)
     results = pd.read_csv(tmp_path / "out" / "results.csv")
     found = results[results.status.isin(["optimal", "feasible"])]
     assert len(found) >= 8
@@ -65,7 +65,7 @@ def test_every_answer_of_a_batch_is_accepted_by_the_model(lender, tmp_path):
 def test_one_person_by_label(lender):
     folder, pipe, refused = lender
     person = [f"{name}={value}" for name, value in refused.iloc[0].items()]
-    given = words(folder, "--delta", 0.003, "--k", 5, "--target", "yes", "--json")
+    given = words(folder, "--delta", 0.003, "explainer.k:", 5, "--target", "yes", "--json")
     (answer,) = good(*given, *person).json
     assert pipe.predict(pd.DataFrame([answer["counterfactual"]])) == ["yes"]
 
@@ -83,18 +83,18 @@ def test_one_person_by_label(lender):
     ],
 )
 def test_label_is_found_by_its_text(classes, text, label):
-    assert target_of(SimpleNamespace(classes=classes), text) is label
+    assert Project(target=text).label(SimpleNamespace(classes=classes)) is label
 
 
 def test_a_class_that_is_none_is_refused(lender):
     """The user may not have given '1', the default; the classes are named."""
     folder, _, _ = lender
     for given, value, hint in (
-        ((), "1", "default"),
+        ((), ANY, "1"),
         (("--target", "yess"), "yess", "did you mean 'yes'"),
     ):
         done = run(*words(folder, "--delta", 0.003, *given, "age=30"))
-        failed(done, TargetError, name="--target", value=value)
+        failed(done, TargetError, value=value)
         assert "'no', 'yes'" in done.stderr
         assert hint in done.stderr
 
@@ -127,7 +127,7 @@ def test_the_schema_of_a_model_is_its_own(lender, tmp_path):
     out = tmp_path / "out"
     good(
         *words(folder, "--input", folder / "people.csv", "--out", out, "--schema", schema),
-        *("--delta", 0.003, "--k", 5, "--target", "yes", "--id", "name"),
+        *("--delta", 0.003, "explainer.k:", 5, "--target", "yes", "--id", "name"),
     )
     results = pd.read_csv(out / "results.csv")
     found = results[results.status.isin(["optimal", "feasible"])]
@@ -173,7 +173,7 @@ def test_true_and_false_need_no_schema(tmp_path, suffix):
     frame.to_csv(tmp_path / "train.csv", index=False)
     frame.to_parquet(tmp_path / "train.parquet")
     words = ("--model", tmp_path / "m.npz", "--delta", 0.01)
-    train = ("--train", tmp_path / f"train.{suffix}", "--k", 5)
+    train = ("--train", tmp_path / f"train.{suffix}", "explainer.k:", 5)
     (answer,) = good("explain", *words, *train, "income=2", "owner=false", "--json").json
     assert answer["original"]["owner"] is False
     assert answer["counterfactual"]["owner"] in (True, False)
@@ -196,7 +196,7 @@ def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):
     refused.to_csv(tmp_path / "people.csv", index=False)
     schema = tmp_path / "schema.yaml"
     good("schema", tmp_path / "train.csv", "--out", schema)
-    rest = ("--schema", schema, "--delta", 0.003, "--k", 5)
+    rest = ("--schema", schema, "--delta", 0.003, "explainer.k:", 5)
     out = tmp_path / "out"
     good(*words(tmp_path, "--input", tmp_path / "people.csv", "--out", out, *rest))
     results = pd.read_csv(out / "results.csv")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 
 import numpy as np
 import pytest
+import typer.main
 
 import proplace as pp
-from proplace.cli import explain as command
+from proplace.cli import app
 from proplace.core.errors import OptionError
 from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT, Request
 from support.errors import raises
@@ -59,11 +61,22 @@ def test_request_is_sparse_if_changes_are_limited_or_preferred():
 
 
 def test_library_and_command_line_share_their_defaults():
+    """The command line has none of its own: its options are None, and the help says the defaults."""
     library = inspect.signature(pp.Proplace).parameters["time_limit"].default
-    line = inspect.signature(command.explain).parameters
-    assert library == line["time_limit"].default == DEFAULT_TIME_LIMIT == 10.0
+    assert library == DEFAULT_TIME_LIMIT == 10.0
     gap = inspect.signature(pp.Proplace.explain).parameters["gap"].default
-    assert gap == line["gap"].default == DEFAULT_GAP == 0.01
+    assert gap == DEFAULT_GAP == 0.01
+    line = {p.name: p for p in typer.main.get_command(app).commands["explain"].params}
+    for field in dataclasses.fields(Request)[1:]:
+        option = line[field.name]
+        assert option.default is None
+    for name, default in (
+        ("gap", "0.01"),
+        ("time_limit", "10"),
+        ("count", "1"),
+        ("prefer", "nearest"),
+    ):
+        assert f"Default: {default}." in line[name].help
 
 
 def test_request_is_read_back_from_json():

@@ -56,7 +56,16 @@ class Question:
         if self.schema is not None:
             self.schema.write(folder / "schema.yaml")
             words += ["--schema", folder / "schema.yaml"]
-        words += ["--target", self.target, "--delta", DELTA, "--k", K, "--out", folder / "out"]
+        words += [
+            "--target",
+            self.target,
+            "--delta",
+            DELTA,
+            "explainer.k:",
+            K,
+            "--out",
+            folder / "out",
+        ]
         done = run("explain", *words, *more)
         results = folder / "out" / "results.csv"
         return done, pd.read_csv(results) if results.exists() else None

@@ -56,14 +56,23 @@ def on_the_command_line(source, folder):
     source.table.to_csv(folder / "train.csv", index=False)
     named = people.assign(customer=[f"c{i}" for i in range(len(people))])
     named.to_csv(folder / "people.csv", index=False)
-    words = ["--model", source.file, "--train", folder / "train.csv", "--delta", DELTA, "--k", K]
+    words = [
+        "--model",
+        source.file,
+        "--train",
+        folder / "train.csv",
+        "--delta",
+        DELTA,
+        "explainer.k:",
+        K,
+    ]
     if source.schema is not None:
         source.schema.write(folder / "schema.yaml")
         words += ["--schema", folder / "schema.yaml"]
     else:
         words += [word for name in unused_columns(source) for word in ("--drop", name)]
     out = folder / "out"
-    question = ["--target", source.wanted, "--id", "customer", "--certificates", "--out", out]
+    question = ["--target", source.wanted, "--id", "customer", "--out", out]
     done = run("explain", *words, "--input", folder / "people.csv", *question)
     assert done.returncode == 0, done.stderr
     results = pd.read_csv(out / "results.csv", keep_default_na=False)

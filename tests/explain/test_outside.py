@@ -411,5 +411,6 @@ def test_the_command_line_explains_the_same_people(explainer, tmp_path):
         found[list(BASE)], ours.loc[found.index, list(BASE)], check_dtype=False
     )
     found[list(BASE)].to_csv(tmp_path / "answers.csv", index=False)
+    common = ("--model", tmp_path / "net.npz", "schema:", tmp_path / "schema.yaml")
     done = run("certify", *common, "--input", tmp_path / "answers.csv", "--delta", 0.005)
     assert done.stdout.startswith(f"{len(found)} of {len(found)} rows get class 1"), done.stderr

@@ -96,9 +96,19 @@ def on_the_command_line(folder, tmp_path, write):
     (people,) = tmp_path.iterdir()
     train = folder / f"train{'.parquet' if people.suffix == '.parquet' else '.csv'}"
     done = run(
-        *("explain", "--model", folder / "m.onnx", "--train", train, "--delta", 0.002, "--k", 5),
+        *(
+            "explain",
+            "--model",
+            folder / "m.onnx",
+            "--train",
+            train,
+            "--delta",
+            0.002,
+            "explainer.k:",
+            5,
+        ),
         *("--schema", folder / "schema.yaml", "--input", people, "--out", tmp_path / "out"),
-        *("--target", "yes", "--format", "csv"),
+        *("--target", "yes", "batch.format:", "csv"),
     )
     assert done.returncode == 0, done.stderr
     return pd.read_csv(tmp_path / "out" / "results.csv")
@@ -210,5 +220,5 @@ def test_reasons_and_sentences_name_the_class(folder, tmp_path):
     done = run("certify", *common, "--input", folder / "train.csv")
     assert "rows get class 'yes' from every network" in done.stdout
     person = [f"{name}={value}" for name, value in BASE.items()]
-    done = run("explain", *common, "--train", folder / "train.csv", "--k", 5, *person)
+    done = run("explain", *common, "--train", folder / "train.csv", "explainer.k:", 5, *person)
     assert "every model within delta reaches class 'yes'" in " ".join(done.stdout.split())

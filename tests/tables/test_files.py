@@ -265,7 +265,7 @@ def test_a_delimiter_that_is_given_is_obeyed(tmp_path):
 def test_a_wrong_delimiter_is_guessed(tmp_path, text, given, hint):
     with raises(TableError, name="a" if hint else "b") as caught:
         table(tmp_path, text, delimiter=given).check_columns(["a", "b"], others=[])
-    assert ("--delimiter" in str(caught.value)) == (hint is not None)
+    assert ("tables.delimiter" in str(caught.value)) == (hint is not None)
     assert hint is None or hint in str(caught.value)
     if hint:
         table(tmp_path, text).check_columns(["a", "b"], others=[])  # what it says to do
@@ -354,7 +354,9 @@ def test_long_names_and_cells_are_shown_in_part(tmp_path):
     long = "x" * 90_000
     refusal(tmp_path, f"{long},{long}2\n1,2\n", "a")
     refusal(tmp_path, f"{long},{long}\n1,2\n", long)
-    assert "--id 'the \\x1b id'" in refusal(tmp_path, "a,the \x1b id\n1,2\n", "the \x1b id")
+    assert "'the \\x1b id' is no feature" in refusal(
+        tmp_path, "a,the \x1b id\n1,2\n", "the \x1b id"
+    )
     frame, _ = table(tmp_path, f"n,grade,code\n{long},{long},{long}\n").read(SCHEMA)
     for name in frame.columns:
         assert len(SCHEMA.by_name[name].why(frame[name][0])) < 300

@@ -293,7 +293,7 @@ def test_a_model_of_another_program_is_no_certificate(kind, content, tmp_path):
     model, end = examined([file], tmp_path)
     assert model["model"]["name"] == file.name
     assert ".npz" in model["model"]["problem"]
-    assert "proplace ledger proof" in model["model"]["problem"]
+    assert "ledger show --proof" in model["model"]["problem"]
     assert end == {"end": {"models": 0}}
 
 

@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any, cast
 import joblib
 
 from proplace import __version__
-from proplace.batch.folder import Folder
-from proplace.batch.layout import Layout, Rows
+from proplace.batch.folder import Folder, Layout, Rows
 from proplace.batch.manifest import About, Manifest
-from proplace.batch.reading import read_results
+from proplace.batch.results import read_results
 from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.core.progress import progress_bar
 from proplace.explain.record import proof_name
@@ -90,8 +89,9 @@ def explain_file(
     every: float = 5.0,
     certificates: bool = False,
     progress: bool = False,
+    row: int | None = None,
 ) -> Summary:
-    """Explain each row of a table file, or go on with it where an earlier run ended.
+    """Explain each row of a table file, or resume an earlier run.
 
     Parameters
     ----------
@@ -115,6 +115,8 @@ def explain_file(
         Also write the proof of each answer to ``certificates/`` in the folder.
     progress
         Show a progress bar with the time left on standard error.
+    row
+        Number of the only row to explain; None for all rows.
 
     Raises
     ------
@@ -146,7 +148,7 @@ def explain_file(
             raise TableError(
                 f"{source.path}: there is no column {name!r} to keep as an id", name=name
             )
-    asked = explainer.for_request(request)
+    asked = explainer.asked(request)
     setting = asked.setting
     layout = Layout.of(setting, ids, kind, source)
     question = {
@@ -157,7 +159,9 @@ def explain_file(
         "id columns": list(ids),
         "format": kind,
         "certificates": certificates,
+        **({} if row is None else {"row": row}),
     }
+    span = (0, source.rows) if row is None else (row, row + 1)
     explainer.prepare_once(request, progress=progress)
     manifest = Manifest.of(question, About.of(asked.provenance(request), setting))
 
@@ -172,17 +176,17 @@ def explain_file(
 
     guarantee = asked.guarantee_
     with Folder(Path(out), kind, manifest, guarantee, certificates=certificates) as folder:
-        missing = [] if folder.finished else folder.survey(source.rows)
-        resumed = source.rows - _number(missing)
+        missing = [] if folder.finished else folder.survey(span)
+        resumed = _number([span]) - _number(missing)
         for _ in range(_MERGES):
             if folder.finished:
                 break
             if missing:
                 explain(missing, folder)
             source.check_unchanged()
-            if folder.merge(layout, source.rows):
+            if folder.merge(layout, span):
                 break
-            missing = folder.survey(source.rows)
+            missing = folder.survey(span)
         else:
             raise OutputError(
                 f"{folder.path}: shards are damaged as soon as they are written; is the disk in "
@@ -190,7 +194,7 @@ def explain_file(
                 name=folder.path.name,
             )
         statuses = layout.statuses(folder.results)
-        return Summary(folder.results, source.rows, resumed, statuses, folder.set_aside)
+        return Summary(folder.results, _number([span]), resumed, statuses, folder.set_aside)
 
 
 def _number(ranges: Sequence[Range]) -> int:

@@ -11,26 +11,36 @@ Other models that must accept the answers are ``network-2.npz`` (and ``shifts-2.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import os
+from collections import Counter, deque
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from proplace.batch.manifest import NAME, Manifest, NotAManifest
 from proplace.batch.shards import MERGED, UNFINISHED, Damaged, Shards
-from proplace.core.errors import OutputError
+from proplace.core.errors import OutputError, require
 from proplace.core.files import atomic_write, move
+from proplace.explain.record import AnswerColumns
+from proplace.tables.writing import TableWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from proplace.batch.layout import Layout
     from proplace.batch.shards import Kind, Range
     from proplace.core.guarantee import Guarantee
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
+    from proplace.explain.results import Explanation, Setting
+    from proplace.schema import Schema
+    from proplace.schema.values import BadRow
+    from proplace.tables.files import TableFile
     from proplace.tables.writing import Format
 
 NETWORK, SHIFTS = "network.npz", "shifts.npz"
@@ -68,6 +78,86 @@ def files_of(guarantee: Guarantee) -> dict[str, Network | Shifts]:
         if each.shifts.radii is None:
             files[shifts] = each.shifts
     return files
+
+
+# -- the table of results --------------------------------------------------------------------------
+
+
+class Rows:
+    """Pieces of a table that are to be explained, and the one that is being explained.
+
+    The table is read once, in chunks; rows outside the ranges (in order) are passed over.
+    """
+
+    def __init__(self, source: TableFile, schema: Schema, ranges: Sequence[Range]) -> None:
+        self._source, self._schema, self._ranges = source, schema, ranges
+        self.frame = pd.DataFrame()
+        self.broken: dict[int, BadRow] = {}
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        ahead = deque(self._ranges)
+        for frame, broken in self._source.frames(self._schema, ahead[0][0]):
+            self.broken = broken
+            first, end = int(frame.index[0]), int(frame.index[-1]) + 1
+            while ahead and ahead[0][0] < end:
+                start, stop = ahead.popleft()
+                self.frame = frame.iloc[max(start, first) - first : min(stop, end) - first]
+                yield self.frame
+                if stop > end:  # it goes on in the next chunk
+                    ahead.appendleft((end, stop))
+                    break
+            if not ahead:
+                return
+
+    def told(self, explanation: Explanation, ids: Sequence[str]) -> Explanation:
+        """Return an answer with the cells that say whose it is, and why a row has none."""
+        row: Any = explanation.index
+        bad = self.broken.get(row)
+        return replace(
+            explanation,
+            ids={name: self.frame.loc[row, name] for name in ids},
+            reason=explanation.reason if bad is None else bad.reason,
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The results of a batch: the columns, and how they are written."""
+
+    columns: AnswerColumns
+    writer: TableWriter
+
+    @classmethod
+    def of(cls, setting: Setting, ids: Sequence[str], kind: Format, source: TableFile) -> Layout:
+        """Columns for the answers of a setting and the id columns of a table."""
+        columns = AnswerColumns.of(list(setting.schema.by_name), ids)
+        types = source.arrow_types(ids) if kind == "parquet" else {}
+        return cls(columns, TableWriter(kind, columns.types(setting, types)))
+
+    def content(self, answers: Iterable[Explanation]) -> bytes:
+        """Answers as the bytes of a file, one line each."""
+        records = [{self.columns.row: e.index, **self.columns.record(e)} for e in answers]
+        frame = pd.DataFrame(records, columns=list(self.writer.types), dtype=object)
+        return self.writer.content(frame)
+
+    def statuses(self, results: Path) -> dict[str, int]:
+        """Count people by status."""
+        status, rank = self.columns.facts["status"], self.columns.facts["rank"]
+        if self.writer.kind == "csv":
+            with results.open(encoding="utf-8", newline="") as file:
+                return dict(
+                    Counter(row[status] for row in csv.DictReader(file) if row[rank] == "0")
+                )
+        parquet = require("pyarrow.parquet", "parquet", "reading Parquet files")
+        counts: Counter[str] = Counter()
+        with parquet.ParquetFile(results) as file:
+            for batch in file.iter_batches(columns=[status, rank]):
+                frame = batch.to_pandas()
+                counts.update(frame.loc[frame[rank] == 0, status])
+        return dict(counts)
+
+
+# -- the folder ------------------------------------------------------------------------------------
 
 
 class Folder:
@@ -127,11 +217,11 @@ class Folder:
         """Shards that were damaged, under their new names."""
         return tuple(self._shards.set_aside)
 
-    def survey(self, rows: int) -> list[Range]:
-        """Check every shard; return the rows that have no answer yet."""
+    def survey(self, span: Range) -> list[Range]:
+        """Check every shard; return the rows of a span that have no answer yet."""
         with self._writing():
             self._shards.survey()
-        return self._shards.missing(rows)
+        return self._shards.missing(span)
 
     def write(
         self, kind: Kind, start: int, stop: int, content: bytes, proofs: Mapping[str, bytes]
@@ -140,7 +230,7 @@ class Folder:
         with self._writing():
             self._shards.write(kind, start, stop, content, proofs)
 
-    def merge(self, layout: Layout, rows: int) -> bool:
+    def merge(self, layout: Layout, span: Range) -> bool:
         """Make one file of all shards, and remove them if every row has an answer.
 
         Returns False if a shard was found damaged: it is set aside, nothing else has changed.
@@ -149,12 +239,12 @@ class Folder:
         with self._writing():
             try:
                 with atomic_write(merged, temporary=self._shards.folder / UNFINISHED) as file:
-                    layout.writer.join(self._shards.contents(rows), file)
+                    layout.writer.join(self._shards.contents(span), file)
             except Damaged:
                 return False
             self._checked_results()  # nobody has put another file there meanwhile
             self._manifest = self._manifest.with_results(
-                _sha256(merged), complete=not self._shards.missing(rows)
+                _sha256(merged), complete=not self._shards.missing(span)
             )
             self._write_manifest()
             move(merged, self.results)

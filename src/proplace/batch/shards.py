@@ -96,9 +96,9 @@ class Shards:
                 for path in paths:
                     path.unlink()
 
-    def missing(self, rows: int) -> list[Range]:
-        """Rows of the input that no shard has answers for."""
-        return list(_gaps([s for s in self._in_order() if s.kind == "rows"], rows))
+    def missing(self, span: Range) -> list[Range]:
+        """Return the rows of a span that no shard has answers for."""
+        return list(_gaps([s for s in self._in_order() if s.kind == "rows"], span))
 
     def write(
         self, kind: Kind, start: int, stop: int, content: bytes, proofs: Mapping[str, bytes]
@@ -112,7 +112,7 @@ class Shards:
         self._write(path, content)
         self._known.append(Shard(path, kind, start, stop, seal))
 
-    def contents(self, rows: int) -> Iterator[bytes]:
+    def contents(self, span: Range) -> Iterator[bytes]:
         """What the shards hold, in the order of the rows, each checked.
 
         Raises
@@ -121,7 +121,7 @@ class Shards:
             A shard is not what was written; it has been set aside.
         """
         shards = self._in_order()
-        for start, stop in _gaps(shards, rows):
+        for start, stop in _gaps(shards, span):
             raise OutputError(
                 f"{self.folder}: there are no answers for the rows {start} to {stop - 1}; give the "
                 "same command again",
@@ -206,12 +206,12 @@ class Shards:
             file.write(content)
 
 
-def _gaps(shards: Iterable[Shard], rows: int) -> Iterator[Range]:
-    """Rows that are between shards, or after them."""
-    done = 0
+def _gaps(shards: Iterable[Shard], span: Range) -> Iterator[Range]:
+    """Yield the rows of a span that lie before, between or after shards."""
+    done, end = span
     for shard in shards:
         if done < shard.start:
             yield done, shard.start
         done = shard.stop
-    if done < rows:
-        yield done, rows
+    if done < end:
+        yield done, end

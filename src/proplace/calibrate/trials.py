@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ import pandas as pd
 
 from proplace.certification import certify
 from proplace.core.errors import (
-    DraftWarning,
     InputError,
     ModelMismatchError,
     ModelNotSupportedError,
@@ -29,7 +27,7 @@ from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of, training_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from proplace.calibrate.conformal import Honours
     from proplace.core.network import Array
@@ -46,15 +44,6 @@ if TYPE_CHECKING:
 _ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, SLACK)
 _SEARCH_ROWS = 2000  # rows that determine the largest size of interest
 _LARGEST = 2.0**40  # largest size that is tried
-
-
-@contextmanager
-def without_table_warnings() -> Iterator[None]:
-    """Suppress warnings about a training table that another step reads, too."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RowsSkippedWarning)
-        warnings.simplefilter("ignore", DraftWarning)
-        yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +63,8 @@ class Retrained:
             own = with_cutoff_of(base, model_of(source, None))
             if schema is not None:  # scalers may have been refitted
                 own = own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
-            with without_table_warnings():
+            with warnings.catch_warnings():  # the current model has reported the skipped rows
+                warnings.simplefilter("ignore", RowsSkippedWarning)
                 model, _, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelMismatchError, ModelNotSupportedError, SchemaError) as error:
             raise type(error)(f"{name}: {error}", name=name) from error

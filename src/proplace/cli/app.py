@@ -1,4 +1,4 @@
-"""The `proplace` command: its options for all commands, and how errors are shown.
+"""The `proplace` command: its commands, the options of all of them, and the printing of errors.
 
 Exit status: 0 done, 1 an error (one sentence on standard error), 2 wrong usage, 130 interrupted.
 """
@@ -15,7 +15,7 @@ from proplace.cli.audit import audit
 from proplace.cli.calibrate import calibrate
 from proplace.cli.certify import certify
 from proplace.cli.check import check
-from proplace.cli.console import say, tell
+from proplace.cli.console import echo, set_quiet, tell
 from proplace.cli.demo import demo
 from proplace.cli.experiment import experiment
 from proplace.cli.explain import explain
@@ -23,8 +23,17 @@ from proplace.cli.ledger import ledger
 from proplace.cli.report import report
 from proplace.cli.schema import schema
 from proplace.cli.serve import serve
-from proplace.cli.shifts import shifts
 from proplace.core.errors import ProplaceError
+
+STATUSES = {
+    0: "Done. check, audit, ledger verify: everything is accepted.",
+    1: "An error (one sentence on standard error), or a check that failed.",
+    2: "Wrong usage.",
+    3: "audit: the release gate is closed. ledger redeem: the promise is not met.",
+    4: "ledger redeem: the promise is broken.",
+    130: "Interrupted; 128 + N after the signal N.",
+}
+"""Exit statuses and their meaning."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,13 +51,12 @@ app.command()(calibrate)
 app.command()(schema)
 app.command()(experiment)
 app.command()(serve)
-app.add_typer(shifts, name="shifts")
 app.add_typer(ledger, name="ledger")
 
 
 def _version(show: bool) -> None:
     if show:
-        say(__version__)
+        echo(__version__)
         raise typer.Exit
 
 
@@ -57,8 +65,12 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print no progress (anywhere in the line).")
+    ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error comes from (anywhere in the line).")
+        bool,
+        typer.Option("--debug", help="Print where an error comes from (anywhere in the line)."),
     ] = False,
 ) -> None:
     """Recourse that survives retraining, with proofs.
@@ -70,25 +82,26 @@ def options(
 def main() -> None:
     """Run the command line; an error is one sentence and exit status 1."""
     debug = "--debug" in sys.argv[1:]
-    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    set_quiet("--quiet" in sys.argv[1:])
+    arguments = [word for word in sys.argv[1:] if word not in ("--debug", "--quiet")]
     try:
-        # Errors of usage come here as well, so that one place prints them all.
+        # errors of usage come here as well, so that one place prints all errors
         status: Any = app(arguments, prog_name="proplace", standalone_mode=False)
     except Exception as error:
         if debug:
             raise
-        status = _told(error)
+        status = _report(error)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _told(error: Exception) -> int:
-    """Say what went wrong; return the exit status."""
+def _report(error: Exception) -> int:
+    """Print an error as one sentence; return the exit status."""
     if isinstance(error, typer.Abort):
         tell("interrupted")
         return 130 if isinstance(error.__cause__, KeyboardInterrupt) else 1
-    usage: Any = error  # of typer's own copy of click, or of click itself in older versions
+    usage: Any = error  # from typer's own copy of click, or from click in older versions
     if hasattr(usage, "format_message") and hasattr(usage, "exit_code"):
-        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help already
+        if type(error).__name__ != "NoArgsIsHelpError":  # it has printed the help
             words = " ".join(str(usage.format_message()).split()).rstrip(".")
             command = getattr(getattr(usage, "ctx", None), "command_path", "proplace")
             tell(f"error: {words}; see: {command} --help")

@@ -9,168 +9,215 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import common
-from proplace.cli import delta as deltas
-from proplace.cli.console import say
-from proplace.cli.shifts import check_out
+from proplace.cli import inputs, options
+from proplace.cli.console import echo, is_quiet, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proplace.calibrate.delta import Calibration
+    from proplace.core.shifts import Shifts
+    from proplace.loaders.model import Model
+    from proplace.project import Project
 
-
-Validity = Annotated[
-    float, typer.Option(min=0, max=1, help="Share of (counterfactual, model) pairs to accept.")
-]
-MinRobustShare = Annotated[
-    float,
-    typer.Option(min=0, max=1, help="Share of the accepted training rows that must stay robust."),
-]
-Quantile = Annotated[
-    float, typer.Option(min=0, max=1, help="Quantile of the parameter changes to report.")
-]
-Deltas = Annotated[
-    list[float] | None, typer.Option(help="A delta to try; repeat for more. Default: a grid.")
+Retrained = Annotated[
+    list[Path], typer.Argument(metavar="MODEL...", help="Retrained models: .onnx or .npz.")
 ]
 Risk = Annotated[
     float | None,
     typer.Option(
-        help="Choose the smallest set for which the expected share of broken promises at the next "
-        "retraining is at most this, such as 0.05 (conformal risk control), and print the statement."
+        metavar="SHARE",
+        help="Expected share of promises that the next retraining may break, such as 0.05.",
+        rich_help_panel="Method",
     ),
 ]
-Family = Annotated[
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        metavar="P",
+        help="Learn a shift set that contains the next model with this probability, such as 0.9.",
+        rich_help_panel="Method",
+    ),
+]
+Out = Annotated[
     Path | None,
     typer.Option(
-        "--shifts",
-        help="Choose among the sizes of this set (see: shifts) in place of deltas; needs --risk.",
+        metavar="FILE",
+        help="Write the shift set to this .npz file, to give as --delta.",
+        rich_help_panel=options.OUTPUT,
     ),
 ]
-OutShifts = Annotated[
-    Path | None, typer.Option(help="Write the set that was chosen to this .npz file.")
-]
-Picture = Annotated[Path | None, typer.Option(help="Draw the curve into this PNG or SVG file.")]
 
 
 def calibrate(
-    model: common.Model,
-    retrained: Annotated[
-        list[Path], typer.Argument(help="Retrained models, in any format that --model takes.")
-    ],
-    train: common.Train,
-    table: common.People,
-    schema: common.SchemaFile = None,
-    target: common.Target = common.DEFAULT_TARGET,
-    cutoff: common.Cutoff = None,
-    k: Annotated[int, typer.Option("--k", help="Robust neighbours that span the region.")] = 20,
-    validity: Validity = 0.95,
-    min_robust_share: MinRobustShare = 0.1,
-    quantile: Quantile = 1.0,
-    delta: Deltas = None,
+    retrained: Retrained,
+    config: options.Config = None,
+    table: options.People = None,
     risk: Risk = None,
-    shifts: Family = None,
-    jobs: Annotated[int, typer.Option(help="Processes; -1: as many as there are processors.")] = 1,
-    ids: common.Ids = None,
-    drop: common.Drop = None,
-    delimiter: common.Delimiter = None,
-    encoding: common.Encoding = "utf-8",
-    curve: Annotated[Path | None, typer.Option(help="Write the curve to this CSV file.")] = None,
-    picture: Picture = None,
-    out_shifts: OutShifts = None,
-    as_json: common.Json = False,
+    coverage: Coverage = None,
+    out: Out = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Find the smallest delta whose answers survive retraining.
+    """Find the smallest delta whose counterfactuals survive retraining.
 
-    For each delta: how often its answers stay valid on the retrained models, and how many of the
-    accepted training rows stay robust. Scalers and encoders may have been fitted again. Exit status 1
-    if no delta suffices. Files cannot be trained again: in Python, calibrate_delta(refits=10) does it.
+    Needs model and tables.train in the project file. Prints, for each delta: the share of
+    counterfactuals that the retrained models accept, and the share of accepted rows that stay robust.
+    Exit status 1: no delta suffices. --risk chooses by conformal risk control; if the project has a
+    shift set as its delta, it chooses the size of that set. --coverage needs no people.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
-    proplace calibrate --model m.onnx later-1.onnx later-2.onnx --train train.csv --input people.csv
+    proplace calibrate later-1.onnx later-2.onnx --input people.csv
 
-    proplace calibrate --model m.onnx later/*.onnx --train train.csv --input people.csv --risk 0.05
-    --out-shifts shifts.npz
+    proplace calibrate past-*.onnx --coverage 0.9 --out shifts.npz
     """
-    from proplace.calibrate.delta import calibrate_delta  # noqa: PLC0415  (quick help)
-    from proplace.tables.files import open_table  # noqa: PLC0415
+    from proplace.core.errors import OptionError  # noqa: PLC0415  (quick help)
+    from proplace.project import Project  # noqa: PLC0415
 
-    processes = common.processes(jobs) or 1
-    more = _more(risk, shifts, delta)
-    if out_shifts is not None:
-        check_out(out_shifts)
-    for path in (curve, picture):
-        if path is not None:
-            with common.refused_if_there(path):  # now, not after the work
-                pass
-    models = [common.read_model(model, cutoff), *map(common.read_model, retrained)]
-    others = [*(ids or []), *(drop or [])]
-    rows, asked = (
-        open_table(path, delimiter=delimiter, encoding=encoding) for path in (train, table)
-    )
-    whole, *later = (common.with_names(one, schema, rows, others) for one in models)
-    features = whole.schema
-    if shifts is not None:
-        deltas.check_fits(shifts, more["shifts"], whole.network, model)
-    with common.warnings_as_notes():
-        found = calibrate_delta(
-            whole,
-            common.training_rows(rows, features, others),
-            retrained=later,
-            people=common.training_rows(asked, features, others),
-            k=k,
-            quantile=quantile,
-            validity=validity,
-            min_robust_share=min_robust_share,
-            deltas=delta or None,
-            target=common.target_of(whole, target),
-            n_jobs=processes,
-            progress=common.watched(),
-            **more,
-        )
+    project = Project.find(config).changed(people=table)
+    if risk is not None and coverage is not None:
+        raise OptionError("give --risk or --coverage, not both", name="--risk")
+    if out is not None:
+        _check_out(out)
+    project.check_has("model")
+    model = project.read_model()
+    later = [_read(project, model, path) for path in retrained]
+    if coverage is not None:
+        _learn(project, model, later, retrained, coverage, out, as_json=as_json)
+        return
+    if project.people is None:
+        raise OptionError("give the people as --input FILE", name="--input")
+    found = _calibrated(project, model, later, risk)
     if as_json:
         typer.echo(json.dumps(_facts(found, retrained)))
     else:
-        _show(found, quantile)
-    _write(found, curve, picture)
-    if out_shifts is not None:
-        with common.refused_if_there(out_shifts):
-            found.shifts.save(out_shifts)
+        _show(found, project.calibration.get("quantile", 1.0))
+    if out is not None:
+        _save(found.shifts, out)
     if not found.success:
         raise typer.Exit(1)
 
 
-def _more(risk: float | None, shifts: Path | None, delta: list[float] | None) -> dict[str, Any]:
-    """What is asked for beside the deltas, as :func:`proplace.calibrate_delta` takes it."""
+def _read(project: Project, model: Model, path: Path) -> Model:
+    """Read a retrained model, with the cut-off of the current one."""
+    from proplace.loaders.coordinates import with_cutoff_of  # noqa: PLC0415
+    from proplace.loaders.model import Model  # noqa: PLC0415
+
+    found = Model.of(path)
+    if project.classes is not None:
+        found = found.with_classes(project.classes)
+    return with_cutoff_of(model, found)
+
+
+def _calibrated(
+    project: Project, model: Model, later: Sequence[Model], risk: float | None
+) -> Calibration:
+    """Measure how counterfactuals of several deltas fare under the retrained models."""
+    from proplace.calibrate.delta import calibrate_delta  # noqa: PLC0415
+    from proplace.core.options import processes  # noqa: PLC0415
+
+    project.check_has("train")
+    jobs = processes("--jobs", project.batch.get("jobs")) or 1
+    rows = project.table(project.train or Path())
+    people = project.table(project.people or Path())
+    whole, *others = (project.named(one, rows) for one in (model, *later))
+    more: dict[str, Any] = {} if risk is None else {"risk": risk}
+    if risk is not None and isinstance(project.delta, Path):
+        shifts = project.shifts()
+        assert not isinstance(shifts, float)  # noqa: S101  (a file holds a shift set)
+        more["shifts"] = inputs.compared(shifts, project.delta, whole.network)
+    for name in ("validity", "min_robust_share", "quantile"):
+        if name in project.calibration:
+            more[name] = project.calibration[name]
+    with inputs.warnings_as_notes():
+        return calibrate_delta(
+            whole,
+            inputs.training_rows(rows, whole.schema, project.others),
+            retrained=others,
+            people=inputs.training_rows(people, whole.schema, project.others),
+            k=project.explainer.get("k", 20),
+            deltas=project.calibration.get("deltas"),
+            target=project.label(whole),
+            n_jobs=jobs,
+            progress=not is_quiet(),
+            **more,
+        )
+
+
+# -- a shift set of past models --------------------------------------------------------------------
+
+
+def _learn(
+    project: Project,
+    model: Model,
+    later: Sequence[Model],
+    paths: Sequence[Path],
+    coverage: float,
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Learn a shift set and write it."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
+    from proplace.core.shifts import Shifts, counts  # noqa: PLC0415
 
-    if shifts is None:
-        return {} if risk is None else {"risk": risk}
-    if risk is None:
-        raise OptionError(
-            "--shifts chooses the size of the set by its risk: give --risk 0.05, too", name="--risk"
-        )
-    if delta:
-        raise OptionError(
-            "give deltas (--delta) or a set whose size is chosen (--shifts), not both",
-            name="--shifts",
-        )
-    return {"risk": risk, "shifts": deltas.read(shifts)}
+    if out is None:
+        raise OptionError("--coverage learns a shift set: give --out shifts.npz", name="--out")
+    source = project.described(model)
+    history = [project.described(one, scaled=False) for one in later]
+    _check_alike(source, history, paths)
+    found = Shifts.learn(history, coverage, source=source)
+    _save(found, out)
+    moving, parameters = counts(found)
+    if as_json:
+        facts = {"digest": found.digest, "about": found.description, "out": str(out)}
+        typer.echo(json.dumps({**facts, "parameters": parameters, "moving": moving}))
+    else:
+        echo(f"{found.description}; {moving} of {parameters} parameters move")
 
 
-def _write(found: Calibration, curve: Path | None, picture: Path | None) -> None:
-    """Write the curve to the files that were asked for."""
-    from proplace.core.files import atomic_write  # noqa: PLC0415
+def _check_alike(source: Model, history: Sequence[Model], paths: Sequence[Path]) -> None:
+    """Raise if a model cannot be compared with the current one, parameter by parameter."""
+    from proplace.core.errors import DeltaError, InputError  # noqa: PLC0415
+    from proplace.core.shifts import same_architecture  # noqa: PLC0415
+    from proplace.loaders.coordinates import in_coordinates_of  # noqa: PLC0415
 
-    if curve is not None:
-        with common.refused_if_there(curve), atomic_write(curve) as file:
-            file.write(found.curve.to_csv(index=False).encode())
-    if picture is not None:
-        with common.refused_if_there(picture):
-            found.plot(picture)
+    for path, model in zip(paths, history, strict=True):
+        try:
+            same_architecture([source.network, in_coordinates_of(source, model)])
+        except DeltaError:
+            raise DeltaError(
+                f"{path} has another architecture than the current model, so they share no shift set. "
+                "Leave it out, or add it to required_models of the project file",
+                name=path.name,
+            ) from None
+        except InputError as error:
+            raise InputError(
+                f"{path} cannot be compared with the current model: {error}", name=path.name
+            ) from None
+
+
+def _check_out(out: Path) -> None:
+    """Raise about the file of the shift set before any work."""
+    from proplace.core.errors import OutputError  # noqa: PLC0415
+
+    if out.suffix != ".npz":
+        raise OutputError(f"{out}: give a name that ends in .npz", name=out.name)
+    with inputs.new_file(out):
+        pass
+
+
+def _save(shifts: Shifts, out: Path) -> None:
+    with inputs.new_file(out):
+        shifts.save(out)
+    progress(f"{out}: give it as --delta {out}")
+
+
+# -- what was measured -----------------------------------------------------------------------------
 
 
 def _show(found: Calibration, quantile: float) -> None:
-    """Print the curve and what follows from it."""
+    """Print the curve and its conclusion."""
     titles = ["delta", "validity", "robust rows", "explained", "distance"]
     lines = [
         [
@@ -184,26 +231,26 @@ def _show(found: Calibration, quantile: float) -> None:
     ]
     widths = [max(map(len, cells)) for cells in zip(titles, *lines, strict=True)]
     for line in (titles, *lines):
-        say("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
     known = [change for change in found.change_per_model.tolist() if not math.isnan(change)]
     if known:
-        say(
+        echo(
             f"parameters of the retrained networks moved by {sum(known) / len(known):.4g} on average, "
             f"at most {max(known):.4g}; quantile {quantile:g}: {found.max_change:.4g}"
         )
     if found.statement:
-        say(found.statement)
+        echo(found.statement)
     for text in str(found).splitlines():
-        say(text)
+        echo(text)
 
 
 def _finite(change: float) -> float | None:
-    """A change as JSON can hold it: null where no delta includes the network."""
+    """Return a change as JSON can hold it; None if no delta includes the network."""
     return change if math.isfinite(change) else None
 
 
-def _facts(found: Calibration, retrained: list[Path]) -> dict[str, Any]:
-    """Everything that was measured, as JSON can hold it."""
+def _facts(found: Calibration, retrained: Sequence[Path]) -> dict[str, Any]:
+    """Return all measurements as JSON can hold them."""
     curve = [
         {str(name): _finite(value) for name, value in row.items()}
         for row in found.curve.to_dict("records")

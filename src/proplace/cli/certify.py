@@ -4,161 +4,192 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import common, comparison, delta
-from proplace.cli.console import say
+from proplace.cli import inputs, options
+from proplace.cli.console import echo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pandas as pd
 
     from proplace.certification import CertificationResult
-    from proplace.loaders.model import Model as WholeModel
+    from proplace.core.shifts import Shifts
+    from proplace.loaders.model import Model
+    from proplace.project import Project
     from proplace.schema.values import Label
     from proplace.tables.files import TableFile
     from proplace.tables.writing import TableWriter
 
+COLUMNS = {
+    "row": "Number of the row in the table; the first is 0.",
+    "class": "Label that the model gives today.",
+    "verdict": "`robust`, `not_robust`, `undecided` or `bad_input`.",
+    "lower": "Lower bound of the worst-case margin.",
+    "upper": "Upper bound of the worst-case margin.",
+    "reason": "Why the row is `bad_input`.",
+}
+"""Columns of the verdicts, beside the id columns, with their meaning."""
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Verdict on each row, as .csv or .parquet.",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+
 
 def certify(
-    model: common.Model,
-    table: Annotated[
-        Path, typer.Option("--input", help="CSV (.gz too) or Parquet file with the rows.")
-    ],
-    number: delta.Number = None,
-    shifts: delta.File = None,
-    schema: common.SchemaFile = None,
-    predictions: comparison.Predictions = None,
-    target: common.Target = common.DEFAULT_TARGET,
-    cutoff: common.Cutoff = None,
-    tolerance: common.Tolerance = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write the verdict on each row to this .csv or .parquet file."),
-    ] = None,
-    ids: common.Ids = None,
-    drop: common.Drop = None,
-    delimiter: common.Delimiter = None,
-    encoding: common.Encoding = "utf-8",
-    as_json: common.Json = False,
+    config: options.Config = None,
+    model: options.Model = None,
+    delta: options.Delta = None,
+    target: options.Target = None,
+    table: options.People = None,
+    out: Out = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Say which rows get the class from every network within delta.
+    """Count the rows of a table that get the class from every network within delta.
 
-    Prints how many rows are robust; with --out also each row: its class now, whether it is robust,
-    and bounds on its least margin over all networks within delta. With --shifts FILE in place of
-    --delta it is every network of that set. With --tolerance, every row that misses the given one by no
-    more must get the class, too.
+    --out lists each row: its class today, the verdict, and bounds on its worst-case margin. If the
+    project file has request.tolerance, every row within the tolerance must get the class as well.
 
     [bold]Example[/bold]
 
     proplace certify --model m.onnx --input people.csv --delta 0.02 --out verdicts.csv
     """
-    from proplace.core.errors import OutputError  # noqa: PLC0415
+    from proplace.core.errors import OptionError, OutputError  # noqa: PLC0415  (quick help)
     from proplace.core.files import atomic_write  # noqa: PLC0415
+    from proplace.core.request import tolerance_pairs  # noqa: PLC0415
     from proplace.explain.robustness import certify as certify_table  # noqa: PLC0415
-    from proplace.tables.files import is_parquet, open_table  # noqa: PLC0415
+    from proplace.project import Project  # noqa: PLC0415
+    from proplace.tables.files import is_parquet  # noqa: PLC0415
 
     if out is not None and not (is_parquet(out) or out.suffix.lower() == ".csv"):
-        raise OutputError(
-            f"{out}: verdicts are written to a .csv, .parquet or .pq file", name=out.name
-        )
-    given, missed = delta.chosen(number, shifts), common.tolerance_of(tolerance)
-    whole = common.read_model(model, cutoff)
-    source = open_table(table, delimiter=delimiter, encoding=encoding)
-    others = [*(ids or []), *(drop or []), *([] if predictions is None else [predictions])]
-    whole = common.with_names(whole, schema, source, others)
-    delta.check(given, shifts, whole.network, model)
-    features, wanted = whole.schema, common.target_of(whole, target)
-    source.check_columns(list(features.by_name), others=others)
-    names = _names(ids or [])
-    agreement = comparison.check_predictions(
-        whole, source, common.good_rows(source, features), predictions
+        raise OutputError(f"{out}: give a name that ends in .csv or .parquet", name=out.name)
+    project = Project.find(config).changed(
+        model=model, delta=options.delta_of(delta), target=target, people=table
     )
-    counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
-
-    def verdicts() -> Iterator[pd.DataFrame]:
-        asked = partial(certify_table, delta=given, target=wanted, tolerance=missed)
-        for part in _verdicts(whole, source, asked, ids or []):
-            counts["rows"] += len(part)
-            for verdict, count in part[names["verdict"]].value_counts().items():
-                counts[str(verdict)] += int(count)
-            yield part
-
+    if project.people is None:
+        raise OptionError("give the rows as --input FILE", name="--input")
+    project.check_has("model", "delta")
+    tolerance = tolerance_pairs(project.request.get("tolerance", {})) or None
+    read, source = project.read_model(), project.table(project.people)
+    whole = project.named(read, source)
+    shifts, wanted = inputs.shifts_of(project, whole), project.label(whole)
+    source.check_columns(list(whole.schema.by_name), others=project.others)
+    agreement = inputs.check_predictions(
+        whole, source, inputs.usable_rows(source, whole.schema), project.predictions
+    )
+    asked = partial(certify_table, delta=shifts, target=wanted, tolerance=tolerance)
+    ids = [name for name in project.id if name in source.columns]
+    verdicts = _Verdicts(whole, source, asked, ids)
     if out is None:
-        for _ in verdicts():
+        for _ in verdicts.parts():
             pass
     else:
-        with common.refused_if_there(out), atomic_write(out) as file:
-            _writer(out, source, ids or [], whole.classes).write(verdicts(), file)
+        with inputs.new_file(out), atomic_write(out) as file:
+            _writer(out, source, ids, whole.classes).write(verdicts.parts(), file)
     if as_json:
-        facts = {**delta.facts(given), "target": wanted, **counts, **agreement}
-        facts |= {} if missed is None else {"tolerance": missed}
+        facts = {**_facts(shifts), "target": wanted, **verdicts.counts, **agreement}
+        facts |= {} if tolerance is None else {"tolerance": tolerance}
         typer.echo(json.dumps(facts if out is None else {**facts, "out": str(out)}))
     else:
-        rest = "".join(
-            f", {counts[name]} {name}" for name in ("undecided", "bad_input") if counts[name]
-        )
         label = whole.class_name(whole.target(wanted))
-        say(
-            f"{counts['robust']} of {counts['rows']} rows get {label} from every network "
-            f"{delta.words(given, shifts)}{_missed(missed)}{rest}"
+        echo(verdicts.sentence(label, _within(shifts, project), tolerance))
+
+
+def _facts(delta: float | Shifts) -> dict[str, Any]:
+    """Return delta as JSON: a number, or the digest of the shift set and its description."""
+    if isinstance(delta, float):
+        return {"delta": delta}
+    digest, about = delta.digest, delta.description
+    return {"delta": digest, "shifts": {"digest": digest, "about": about}}
+
+
+def _within(delta: float | Shifts, project: Project) -> str:
+    """Describe the networks in words that follow "every network"."""
+    if isinstance(delta, float):
+        return f"within {delta:g}"
+    about = f" ({delta.description})" if delta.description else ""
+    return f"of the set {project.delta}{about}"
+
+
+class _Verdicts:
+    """The verdicts on the rows of a table, and their counts once all parts are read."""
+
+    def __init__(
+        self,
+        model: Model,
+        source: TableFile,
+        asked: Callable[[Model, pd.DataFrame], CertificationResult],
+        ids: list[str],
+    ) -> None:
+        self._model, self._source, self._asked, self._ids = model, source, asked, ids
+        self.counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
+
+    def parts(self) -> Iterator[pd.DataFrame]:
+        """Yield one line per row, chunk by chunk."""
+        import numpy as np  # noqa: PLC0415
+        import pandas as pd  # noqa: PLC0415
+
+        model, ours = self._model, _names(self._ids)
+        schema, classes = model.schema, np.array(model.classes, dtype=object)
+        for frame, broken in self._source.frames(schema):
+            encoded, problems = schema.encode_people(frame)
+            reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
+            reasons |= {row: bad.reason for row, bad in broken.items()}
+            good = ~frame.index.isin(list(reasons))
+            report = self._asked(model, frame[good])
+            verdicts = np.where(
+                report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
+            )
+            columns: dict[str, Any] = {ours["row"]: frame.index}
+            columns |= {name: frame[name] for name in self._ids}
+            for name, values in (
+                ("class", classes[model.network.predict(encoded[good])]),
+                ("verdict", verdicts),
+                ("lower", report.lower),
+                ("upper", report.upper),
+            ):
+                cells = np.full(
+                    len(frame), "bad_input" if name == "verdict" else None, dtype=object
+                )
+                cells[good] = values
+                columns[ours[name]] = cells
+            columns[ours["reason"]] = [reasons.get(row, "") for row in frame.index]
+            part = pd.DataFrame(columns)
+            self.counts["rows"] += len(part)
+            for verdict, count in part[ours["verdict"]].value_counts().items():
+                self.counts[str(verdict)] += int(count)
+            yield part
+
+    def sentence(
+        self, label: str, within: str, tolerance: Mapping[str, tuple[float, float]] | None
+    ) -> str:
+        """Describe the counts."""
+        counts = self.counts
+        misses = ", ".join(
+            f"{name} is {less:g} less or {more:g} more"
+            for name, (less, more) in (tolerance or {}).items()
         )
-
-
-def _missed(tolerance: dict[str, tuple[float, float]] | None) -> str:
-    """By how much rows may be missed, in words."""
-    if tolerance is None:
-        return ""
-    words = [
-        f"{name} is {less:g} less or {more:g} more" for name, (less, more) in tolerance.items()
-    ]
-    return f", also if {', '.join(words)}"
-
-
-def _verdicts(
-    model: WholeModel,
-    source: TableFile,
-    asked: Callable[[WholeModel, pd.DataFrame], CertificationResult],
-    ids: list[str],
-) -> Iterator[pd.DataFrame]:
-    """One line per row, chunk by chunk."""
-    import numpy as np  # noqa: PLC0415
-    import pandas as pd  # noqa: PLC0415
-
-    schema, classes, ours = model.schema, np.array(model.classes, dtype=object), _names(ids)
-    for frame, broken in source.frames(schema):
-        encoded, problems = schema.encode_people(frame)
-        reasons = {frame.index[i]: bad.reason for i, bad in problems.items()}
-        reasons |= {row: bad.reason for row, bad in broken.items()}
-        good = ~frame.index.isin(list(reasons))
-        report = asked(model, frame[good])
-        names = np.where(
-            report.robust, "robust", np.where(report.undecided, "undecided", "not_robust")
+        rest = "".join(f", {counts[n]} {n}" for n in ("undecided", "bad_input") if counts[n])
+        return (
+            f"{counts['robust']} of {counts['rows']} rows get {label} from every network {within}"
+            f"{f', also if {misses}' if misses else ''}{rest}"
         )
-        columns: dict[str, Any] = {ours["row"]: frame.index}
-        columns |= {name: frame[name] for name in ids}
-        for name, values in (
-            ("class", classes[model.network.predict(encoded[good])]),
-            ("verdict", names),
-            ("lower", report.lower),
-            ("upper", report.upper),
-        ):
-            cells = np.full(len(frame), "bad_input" if name == "verdict" else None, dtype=object)
-            cells[good] = values
-            columns[ours[name]] = cells
-        columns[ours["reason"]] = [reasons.get(row, "") for row in frame.index]
-        yield pd.DataFrame(columns)
 
 
 def _names(ids: list[str]) -> dict[str, str]:
-    """What the columns of the verdicts are called beside those of the user."""
+    """Return the names of the columns of verdicts, none of them a name of the user."""
     from proplace.tables.writing import free_names  # noqa: PLC0415
 
-    return free_names(("row", "class", "verdict", "lower", "upper", "reason"), ids)
+    return free_names(tuple(COLUMNS), ids)
 
 
 def _writer(

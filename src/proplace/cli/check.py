@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from functools import partial
-from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import common
-from proplace.cli import delta as deltas
+from proplace.cli import options
+from proplace.cli.console import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,80 +22,72 @@ if TYPE_CHECKING:
     from proplace.loaders.model import Model
     from proplace.schema import Schema
 
-    Missed = dict[str, tuple[float, float]]
+
+Proofs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PROOF...", help="Certificates, folders of them, or folders of results."
+    ),
+]
+Required = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--required-model",
+        metavar="NETWORK[:SHIFTS]",
+        help="Network of another model in a bundle, with its shift set if it has one; repeatable. A "
+        "folder of results has its own.",
+        rich_help_panel=options.PROJECT,
+    ),
+]
+Least = Annotated[
+    str | None,
+    typer.Option(
+        "--delta",
+        metavar="DELTA",
+        help="Reject less than this delta, or another shift set than that of this file.",
+        rich_help_panel="Demand",
+    ),
+]
+Wanted = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="LABEL",
+        help="Reject certificates of another class.",
+        rich_help_panel="Demand",
+    ),
+]
 
 
 def check(
-    proofs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Certificate files, folders of them, or folders of results (explain --out)."
-        ),
-    ],
-    model: Annotated[Path, typer.Option(help="The network: .npz or .onnx")],
-    cutoff: common.Cutoff = None,
-    target: Annotated[
-        str | None, typer.Option(help="Reject what is not proved for this class, by its label.")
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Reject what is proved for a smaller delta.")
-    ] = None,
-    shifts: Annotated[
-        Path | None,
-        typer.Option(
-            help="The set of networks that certificates name by its digest (see: shifts); reject what "
-            "is proved for another one. A folder of results has its own."
-        ),
-    ] = None,
-    required_model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NETWORK[:SHIFTS]",
-            help="A network of another model that a bundle of certificates speaks of: network-2.npz of "
-            "a folder of results, with :shifts-2.npz where there is one; may be repeated.",
-        ),
-    ] = None,
-    row: Annotated[
-        str | None,
-        typer.Option(
-            "--input", help="Reject what is proved for another input, such as 0.5,-1,2 (encoded)."
-        ),
-    ] = None,
-    margin: Annotated[
-        float | None, typer.Option(help="Reject what is proved for a smaller margin.")
-    ] = None,
-    tolerance: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=LESS:MORE",
-            help="Reject what is not proved for every miss of a feature by no more than this, in "
-            "original units, such as age=0:1 or income=500; may be repeated.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of lines.")
-    ] = False,
+    proofs: Proofs,
+    config: options.Config = None,
+    model: options.Model = None,
+    required_model: Required = None,
+    delta: Least = None,
+    target: Wanted = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Check certificates in exact arithmetic; exit status 0 if all are accepted, else 1.
+    """Check certificates in exact arithmetic; exit status 1 unless all are accepted.
 
-    Prints what each one proves: the class, delta, the margin and the input. With --target, --delta,
-    --shifts, --input, --margin or --tolerance, a certificate that proves less, or that a row is not
-    robust, is rejected. Of
-    a folder of results, every answer must have its certificate, which must prove exactly this answer,
-    its class, its delta and its tolerance; then only what fails is printed, and a summary. Of a person
-    who has the class today, but not robustly, it proves just that, and is accepted as that.
+    Prints what each certificate proves. In a folder of results, each certificate must prove its row:
+    the counterfactual, its class, delta and ranges; only failures and a summary are printed.
 
     [bold]Examples[/bold]
 
-    proplace check proof.json --model m.onnx --target 1 --delta 0.02
-
     proplace check results --model m.onnx
+
+    proplace check proof.json --model m.onnx --target 1 --delta 0.02
     """
     from proplace.certification import checker, parameters  # noqa: PLC0415  (quick help)
     from proplace.core.errors import CertificateError  # noqa: PLC0415
     from proplace.core.shifts import Shifts  # noqa: PLC0415
+    from proplace.project import Project  # noqa: PLC0415
 
-    box = _box(delta, shifts)
+    project = Project.find(config).changed(model=model)
+    least = options.delta_of(delta)
+    box = Shifts.load(least) if isinstance(least, Path) else None
+    radius = None if isinstance(least, Path) else least
     for path in proofs:
         if not path.exists():
             raise CertificateError(
@@ -105,31 +95,23 @@ def check(
                 "the folder that proplace explain --out has written",
                 name=path.name,
             )
-    whole = common.read_model(model, cutoff)
-    number = None if target is None else whole.target(common.target_of(whole, target))
-    if box is None and delta is not None and whole.network.folded:
-        # Of trained weights: with batch norm folded in, certificates name the box that follows.
-        box, delta = Shifts.of(whole.network, delta), None
-    demand = checker.Demand(
-        number, delta, _numbers(row), margin, None if box is None else box.digest
-    )
-    readings = [parameters(net) for net in _readings(whole, model)]
-    others, missed = _others(required_model), common.tolerance_of(tolerance)
+    whole = project.read_model()
+    number = None if target is None else whole.target(project.changed(target=target).label(whole))
+    if radius is not None and whole.network.folded:
+        # of trained weights: with batch norm folded in, certificates name the box that follows
+        box, radius = Shifts.of(whole.network, radius), None
+    demand = checker.Demand(number, radius, None, None, None if box is None else box.digest)
+    readings = [parameters(net) for net in _readings(whole, project.model or Path())]
+    others = _others(required_model)
     verdict = partial(
-        _verdict,
-        model=whole,
-        readings=readings,
-        shifts=box,
-        others=others,
-        tolerance=missed,
-        demand=demand,
+        _verdict, model=whole, readings=readings, shifts=box, others=others, demand=demand
     )
     shown: list[dict[str, Any]] = []
     accepted = True
     for path in proofs:
         results, entries = _is_results(path), []
         found = (
-            _of_results(path, whole, readings, others, missed, demand)
+            _of_results(path, whole, readings, others, demand)
             if results
             else (_of_file(file, verdict) for file in _files(path))
         )
@@ -139,25 +121,16 @@ def check(
                 shown.append(entry)
             elif not (results and entry["accepted"]):
                 if entry.get("sentence"):
-                    typer.echo(_printable(entry["sentence"]))
+                    echo(entry["sentence"])
                 word = "accepted" if entry["accepted"] else "rejected"
-                typer.echo(f"{_printable(_name(entry))}: {word}: {_printable(entry['reason'])}")
+                echo(f"{_name(entry)}: {word}: {entry['reason']}")
         if results and not as_json:
-            typer.echo(f"{_printable(str(path))}: {_summary(entries)}")
+            echo(f"{path}: {_summary(entries)}")
         accepted = accepted and all(entry["accepted"] for entry in entries)
     if as_json:
         typer.echo(json.dumps({"accepted": accepted, "certificates": shown}))
     if not accepted:
         raise typer.Exit(1)
-
-
-def _box(delta: float | None, shifts: Path | None) -> Shifts | None:
-    """Read the set of networks, if one is given."""
-    from proplace.core.errors import OptionError  # noqa: PLC0415
-
-    if delta is not None and shifts is not None:
-        raise OptionError("give --delta NUMBER or --shifts FILE, not both", name="--shifts")
-    return None if shifts is None else deltas.read(shifts)
 
 
 def _others(required_model: list[str] | None) -> list[Member]:
@@ -168,7 +141,7 @@ def _others(required_model: list[str] | None) -> list[Member]:
 
     found = []
     for word in required_model or []:
-        path, delta, _ = deltas.required(word)
+        path, delta = _required(word)
         net = Network.load(path)
         found.append(Member(net, Shifts.of(net, delta or 0.0), str(path)))
     return found
@@ -240,25 +213,19 @@ def _of_results(
     model: Model,
     readings: Sequence[Parameters],
     others: Sequence[Member],
-    tolerance: Missed | None,
     demand: Demand,
 ) -> Iterator[dict[str, Any]]:
     """Check the answers of a folder of results."""
-    from proplace.batch.checking import check_folder  # noqa: PLC0415
-    from proplace.batch.reading import ResultsFolder  # noqa: PLC0415
-    from proplace.certification import checker  # noqa: PLC0415
-    from proplace.core.errors import CertificateError, OptionError  # noqa: PLC0415
+    from proplace.batch.check import check_folder  # noqa: PLC0415
+    from proplace.batch.results import ResultsFolder  # noqa: PLC0415
+    from proplace.core.errors import CertificateError  # noqa: PLC0415
 
-    if demand.input is not None:
-        raise OptionError(
-            "--input is about one certificate; leave it out for a folder of results", name="--input"
-        )
     folder = ResultsFolder.open(path)
     if not folder.certificates:
         raise CertificateError(
-            f"{path}: no certificates were kept; give the same proplace explain command with "
-            "--certificates and another folder",
-            name="--certificates",
+            f"{path}: it has no certificates. Repeat the proplace explain command with another folder "
+            "and batch.certificates: true in the project file",
+            name="batch.certificates",
         )
     for other in others:
         if not any(_holds(models, other) for models in folder.setting.guarantee.members[1:]):
@@ -269,13 +236,7 @@ def _of_results(
                 value=other.name,
             )
     readings = [*readings, *_through(model, folder.setting.schema)]
-    for found in check_folder(folder, readings, demand):
-        line, schema = found, folder.setting.schema
-        if line.accepted and line.statement is not None and tolerance is not None:
-            verdict = checker.Verdict(True, line.reason, line.statement)
-            if lacking := _too_narrow(verdict, schema, tolerance):
-                reason = f"{lacking}; proved is only: {line.reason}"
-                line = dataclasses.replace(line, accepted=False, reason=reason)
+    for line in check_folder(folder, readings, demand):
         proved = None if line.statement is None else line.statement._asdict()
         yield {
             "file": str(path / "certificates" / line.file),
@@ -323,7 +284,6 @@ def _verdict(
     readings: Sequence[Parameters],
     shifts: Shifts | None,
     others: Sequence[Member],
-    tolerance: Missed | None,
     demand: Demand,
 ) -> Verdict:
     """Check one certificate.
@@ -338,12 +298,10 @@ def _verdict(
         The set of networks; None if none was given.
     others
         More networks that a bundle speaks of, with their sets.
-    tolerance
-        By how much features may be missed, in original units, and every miss must be proved.
     demand
         What else must be proved.
     """
-    from proplace.batch.checking import first_verdict  # noqa: PLC0415
+    from proplace.batch.check import first_verdict  # noqa: PLC0415
     from proplace.certification import checker  # noqa: PLC0415
 
     named = _set_of(proof)
@@ -351,17 +309,14 @@ def _verdict(
         return checker.Verdict(
             False,
             f"it speaks of the set of networks with the digest {named}, which is not in it; give "
-            "the file of the set: --shifts FILE (of a model with batch norm: its delta will do)",
+            "the file of the set as --delta FILE (of a model with batch norm: its delta will do)",
         )
     boxes = [] if shifts is None else [shifts]
     readings = [*readings, *_called_true_or_false(model, proof)]
     found = first_verdict(proof, readings, demand, shifts=boxes, others=others)
-    if tolerance and found.accepted and found.statement is not None:
-        demand = demand._replace(margin=-math.inf)  # only what is robust bears a miss
-        found = first_verdict(proof, readings, demand, shifts=boxes, others=others)
     if not found.accepted:
         return found
-    lacking = _uncovered(found, others) or _too_narrow(found, model.schema, tolerance)
+    lacking = _uncovered(found, others)
     if not lacking:
         return found
     return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")
@@ -370,16 +325,6 @@ def _verdict(
 def _statements(found: Verdict) -> list[Statement]:
     """Return what is proved of each network."""
     return [part.statement for part in (*found.parts, found) if part.statement is not None]
-
-
-def _too_narrow(found: Verdict, schema: Schema, tolerance: Missed | None) -> str:
-    """Say that a miss within the tolerance is not proved to be accepted; empty if all are."""
-    from proplace.batch.checking import too_narrow  # noqa: PLC0415
-
-    if tolerance is None:
-        return ""
-    asked = schema.encode_tolerance(schema.check_tolerance(tolerance))
-    return next((said for one in _statements(found) if (said := too_narrow(one, asked))), "")
 
 
 def _uncovered(found: Verdict, others: Sequence[Member]) -> str:
@@ -423,22 +368,23 @@ def _through(model: Model, schema: Schema) -> list[Parameters]:
         return []
 
 
-def _numbers(row: str | None) -> list[float] | None:
-    """Read the numbers of a row, with commas between them."""
-    from proplace.certification import checker  # noqa: PLC0415
+def _required(word: str) -> tuple[Path, float | Shifts | None]:
+    """Read one ``--required-model``: NETWORK, NETWORK:DELTA or NETWORK:SHIFTS.npz.
+
+    A name may hold a colon: a file of the whole name comes first, then the last colon counts.
+    """
     from proplace.core.errors import OptionError  # noqa: PLC0415
+    from proplace.core.shifts import Shifts  # noqa: PLC0415
 
-    try:
-        return None if row is None else checker.row(row)
-    except ValueError:
+    if Path(word).is_file():
+        return Path(word), None
+    name, _, rest = word.rpartition(":")
+    if not Path(name).is_file() or not rest:
         raise OptionError(
-            f"--input takes the numbers of one row with commas between them, such as 0.5,-1,2, "
-            f"not {row!r}",
-            name="--input",
-            value=row,
-        ) from None
-
-
-def _printable(name: str) -> str:
-    """Escape what a file name could use to write lines of its own."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+            f"--required-model {word}: there is no such file. Give NETWORK, or NETWORK:0.02, or "
+            "NETWORK:shifts.npz",
+            name="--required-model",
+            value=word,
+        )
+    delta = options.delta_of(rest)
+    return Path(name), Shifts.load(delta) if isinstance(delta, Path) else delta

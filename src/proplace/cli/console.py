@@ -1,8 +1,8 @@
-"""What the commands print: every text goes through here, and is shown as it is.
+"""Output of the commands: every text goes through here and appears as it is.
 
-Labels, names and paths come from other people's files. None of them may colour a line, end the
-command, become a picture or move the cursor, so nothing in them is read as markup, and control
-characters are spelt out (see :mod:`proplace.core.text`).
+Labels, names and paths come from the files of other people. None of them may colour a line, end the
+command or move the cursor. So nothing in them is read as markup, and control characters are spelt out
+(see :mod:`proplace.core.text`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,37 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def say(text: str) -> None:
+_quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """Switch progress and summaries on standard error off or on."""
+    global _quiet  # noqa: PLW0603  (one option of the whole command)
+    _quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Return True if the command was called with --quiet."""
+    return _quiet
+
+
+def echo(text: str) -> None:
     """Print a line on standard output."""
     typer.echo(_shown(text, sys.stdout.encoding))
 
 
 def tell(text: str) -> None:
-    """Print a line on standard error, where notes and errors go; the first part of a long one."""
+    """Print a note or an error on standard error; a long one is cut."""
     typer.echo(_shown(clipped(text, MESSAGE), sys.stderr.encoding), err=True)
 
 
-def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def progress(text: str) -> None:
+    """Print a line about progress on standard error, unless the command is quiet."""
+    if not _quiet:
+        tell(text)
+
+
+def echo_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table on standard output."""
     from rich.console import Console  # noqa: PLC0415  (quick help)
     from rich.table import Table  # noqa: PLC0415
@@ -44,6 +64,6 @@ def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _shown(text: str, encoding: str | None) -> str:
-    """A text with everything spelt out that must not, or cannot, be written."""
+    """Spell out the characters of a text that must not, or cannot, be written."""
     name = encoding or "utf-8"
     return visible(text).encode(name, "backslashreplace").decode(name)

@@ -1,50 +1,47 @@
-"""`proplace explain`."""
+"""`proplace explain`: one person, or a whole table into a folder of results."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import json
+import math
+import shlex
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proplace.cli import (
-    common,
-    comparison,
-    delta,
-    one_person,
-    promising,
-    report,
-    request,
-    whole_input,
-)
-from proplace.cli.whole_input import Backend
-from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
+from proplace.cli import inputs, options
+from proplace.cli.console import echo, echo_table, is_quiet
+from proplace.cli.running import Backend, cluster, stop_on_signal
 
 if TYPE_CHECKING:
-    from proplace.core.shifts import Shifts
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
+
+    from proplace.batch import Summary
+    from proplace.core.request import Request
     from proplace.explain.proplace import Proplace
-    from proplace.loaders.model import Model as WholeModel
+    from proplace.explain.results import Explanation, Explanations
+    from proplace.project import Project
+    from proplace.schema import Schema
     from proplace.schema.values import Label
     from proplace.tables.files import TableFile
 
 
-class Region(StrEnum):
-    """Names of regions."""
-
-    hull = "hull"
-    box = "box"
-
-
-class Searches(StrEnum):
-    """Names of searches."""
+class SearchName(StrEnum):
+    """Names of search methods."""
 
     tree = "tree"
     bilevel = "bilevel"
 
 
-class Solvers(StrEnum):
+class SolverName(StrEnum):
     """Names of solvers."""
 
     highs = "highs"
@@ -52,325 +49,415 @@ class Solvers(StrEnum):
 
 
 Words = Annotated[
-    list[str] | None, typer.Argument(help="One person as name=value pairs.", show_default=False)
-]
-Input = Annotated[
-    Path | None, typer.Option("--input", help="CSV (.gz too) or Parquet file with the people.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME=VALUE]...", help="One person, feature by feature.", show_default=False
+    ),
 ]
 Row = Annotated[
-    int | None, typer.Option(help="Explain this row of the input alone; the first is 0.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="This row of the table alone; the first is 0.",
+        rich_help_panel=options.PEOPLE,
+    ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for the results of a whole input, where a killed run goes on, and for "
-        "--certificates."
+        metavar="FOLDER",
+        help="Folder of results. Repeat the command to resume.",
+        rich_help_panel=options.OUTPUT,
     ),
-]
-K = Annotated[
-    int,
-    typer.Option("--k", help="Number of robust training rows that span the region of a search."),
-]
-Regions = Annotated[
-    Region,
-    typer.Option(help="hull: mixtures of robust training rows; box: all values within the ranges."),
 ]
 Search = Annotated[
-    Searches,
-    typer.Option(help="Search method. tree: branch and bound; bilevel: the paper's Algorithm 1."),
-]
-Solver = Annotated[
-    Solvers,
-    typer.Option(help="Solver for --search bilevel. gurobi needs the extra proplace[gurobi]."),
-]
-TimeLimit = Annotated[
-    float,
+    SearchName | None,
     typer.Option(
-        help="Seconds per person, after which the best counterfactual so far is returned; inf: no limit."
+        help="Branch and bound, or the paper's Algorithm 1. Default: tree.",
+        rich_help_panel=options.SEARCH,
     ),
 ]
-Jobs = Annotated[int | None, typer.Option(help="Processes; -1: as many as there are processors.")]
-Where = Annotated[Backend, typer.Option(help="Where: this machine or a cluster.")]
-Address = Annotated[
-    str | None,
-    typer.Option(help="Of the Dask scheduler or the Ray cluster; else one is made here."),
+Solver = Annotated[
+    SolverName | None,
+    typer.Option(help="Solver of bilevel. Default: highs.", rich_help_panel=options.SEARCH),
 ]
-Certificates = Annotated[
-    bool, typer.Option("--certificates", help="Also write a proof for each answer (see: check).")
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Time per person; inf: no limit. Default: 10.",
+        rich_help_panel=options.SEARCH,
+    ),
 ]
-Kind = Annotated[
-    common.FileFormat | None,
-    typer.Option("--format", help="Of the results; else that of the input."),
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Processes; -1: one per processor.", rich_help_panel=options.SEARCH
+    ),
 ]
-Every = Annotated[
-    float, typer.Option(help="Seconds between shards: what a killed run loses at most.")
+Place = Annotated[
+    Backend | None,
+    typer.Option(help="This machine, Dask or Ray. Default: loky.", rich_help_panel=options.SEARCH),
 ]
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of the explainer, whoever it is about.
-
-    Attributes
-    ----------
-    given
-        Delta or shifts: for which networks the answers must hold.
-    file
-        The file of the shifts; None for a number.
-    others
-        More models that must accept them, with what :func:`proplace.cli.delta.required` says of each.
-    k, region, search, solver, time_limit
-        As :class:`proplace.Proplace` takes them.
-    target
-        The wanted class, by its label as text.
-    predictions
-        Column of the training table with the classes that the model in use gave.
-    schema
-        File with the features.
-    """
-
-    given: float | Shifts
-    file: Path | None
-    others: list[tuple[WholeModel, tuple[Path, float | Shifts | None, Path | None]]]
-    k: int
-    region: Region
-    search: Searches
-    solver: Solvers
-    time_limit: float
-    target: str
-    predictions: str | None
-    schema: Path | None
-
-    def fitted(
-        self,
-        model: WholeModel,
-        path: Path,
-        rows: TableFile,
-        others: list[str],
-        processes: int | None,
-        *,
-        progress: bool,
-    ) -> tuple[Proplace, Label, dict[str, Any]]:
-        """Return the fitted explainer, the wanted class, and how the model agrees with columns."""
-        from proplace.explain.proplace import Proplace  # noqa: PLC0415
-
-        whole = common.with_names(model, self.schema, rows, others)
-        delta.check(self.given, self.file, whole.network, path)
-        target = common.target_of(whole, self.target)
-        also: list[WholeModel | tuple[WholeModel, float | Shifts]] = []
-        for read, (file, given, shifts) in self.others:
-            other = common.with_names(read, self.schema, rows, others)
-            if given is not None:
-                delta.check(given, shifts, other.network, file)
-            also.append(other if given is None else (other, given))
-        explainer = Proplace(
-            whole,
-            self.given,
-            required_models=also or None,
-            k=self.k,
-            region=self.region.value,
-            search=self.search.value,
-            solver=self.solver.value,
-            n_jobs=processes,
-            time_limit=self.time_limit,
-        )
-        known = common.training_rows(rows, whole.schema, others)
-        agreement = comparison.check_predictions(whole, rows, [known], self.predictions)
-        with common.warnings_as_notes():
-            explainer.fit(known, progress=progress)
-        return explainer, target, agreement
 
 
 def explain(
-    model: common.Model,
-    train: common.Train,
-    number: delta.Number = None,
-    shifts: delta.File = None,
-    required_model: delta.Also = None,
     person: Words = None,
-    table: Input = None,
+    config: options.Config = None,
+    model: options.Model = None,
+    train: options.Train = None,
+    schema: options.SchemaFile = None,
+    delta: options.Delta = None,
+    target: options.Target = None,
+    drop: options.Drop = None,
+    ids: options.Ids = None,
+    table: options.People = None,
     row: Row = None,
-    out: Out = None,
-    schema: common.SchemaFile = None,
-    predictions: comparison.Predictions = None,
-    target: common.Target = common.DEFAULT_TARGET,
-    cutoff: common.Cutoff = None,
-    count: request.Count = 1,
-    prefer: request.Preference = request.Prefer.nearest,
-    max_changes: request.MaxChanges = None,
-    immutable: request.Immutable = None,
-    increasing: request.Increasing = None,
-    decreasing: request.Decreasing = None,
-    ranges: request.Ranges = None,
-    tolerance: common.Tolerance = None,
-    typical: request.Typical = None,
-    gap: request.Gap = DEFAULT_GAP,
-    k: K = 20,
-    region: Regions = Region.hull,
-    search: Search = Searches.tree,
-    solver: Solver = Solvers.highs,
-    time_limit: TimeLimit = DEFAULT_TIME_LIMIT,
+    count: options.Count = None,
+    prefer: options.Preference = None,
+    max_changes: options.MaxChanges = None,
+    immutable: options.Immutable = None,
+    increasing: options.Increasing = None,
+    decreasing: options.Decreasing = None,
+    ranges: options.Ranges = None,
+    tolerance: options.Tolerance = None,
+    typical: options.Typical = None,
+    gap: options.Gap = None,
+    search: Search = None,
+    solver: Solver = None,
+    time_limit: TimeLimit = None,
     jobs: Jobs = None,
-    backend: Where = Backend.loky,
-    address: Address = None,
-    ids: common.Ids = None,
-    drop: common.Drop = None,
-    certificates: Certificates = False,
-    kind: Kind = None,
-    every: Every = 5.0,
-    page: report.Page = None,
-    statement: report.Statement = None,
-    subject: promising.Subject = None,
-    outcome: promising.Outcome = None,
-    ledger: promising.Place = None,
-    id_column: promising.Column = None,
-    expires: promising.Expires = None,
-    existing: promising.AnExisting = promising.Existing.refuse,
-    delimiter: common.Delimiter = None,
-    encoding: common.Encoding = "utf-8",
-    as_json: common.Json = False,
+    backend: Place = None,
+    out: Out = None,
+    as_json: options.Json = False,
 ) -> None:
     """Find the nearest counterfactual that every network within delta accepts.
 
-    A whole --input goes to the folder --out: answers in results.csv, one line each, people without
-    one with the reason. A run that was killed goes on when the same command is given again. One
-    person (--row, or name=value pairs) is shown; only --certificates are written to --out then.
-    With --ledger the answers become promises; a repeated command issues none twice.
+    A table of people needs --out: results.csv, certificates, and all that they are about. One person
+    (--row, or NAME=VALUE) is shown, and also written with --out.
 
     [bold]Examples[/bold]
 
-    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
+    proplace explain --out results
 
     proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --row 7 --json
 
-    proplace explain --model m.onnx --train train.csv --schema schema.yaml --delta 0.02 age=40 job=cook
-
-    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
-    --prefer sparse --max-changes 3 --immutable age --increasing savings --range income=0:90000
-
-    proplace explain --model m.onnx --train train.csv --shifts shifts.npz --input people.csv
-    --out results --required-model last-year.onnx:0.01
-
-    proplace explain --model m.onnx --train train.csv --delta 0.02 --input people.csv --out results
-    --ledger promises.db --ids customer --expires 2999-12-31
+    proplace explain age=40 income=31000 job=cook --immutable age --tolerance income=500
     """
-    from proplace.tables.files import open_table  # noqa: PLC0415
+    from proplace.project import Project  # noqa: PLC0415  (quick help)
 
-    words = one_person.pairs(person or [])
-    single = _is_single(words, table, row)
-    promises = promising.Promising.of(ledger, id_column, expires, existing, ids or [])
-    if promises is not None:
-        ids = list(dict.fromkeys([*(ids or []), promises.column]))
-        certificates = certificates or not single
-    _check_output(out, page, statement, single=single, certificates=certificates)
-    promising.check_wording(promises, subject, outcome)
-    jobs, ends = common.processes(jobs), request.ranges_of(ranges)
-    given, more = delta.chosen(number, shifts), [*map(delta.required, required_model or [])]
-    whole, *rest = [
-        common.read_model(path, stated)
-        for path, stated in [(model, cutoff), *((file, None) for file, *_ in more)]
-    ]
-    drop = [*(drop or []), *([] if predictions is None else [predictions])]
-    others = [*(ids or []), *drop]
-    question = Question(
-        given,
-        shifts,
-        list(zip(rest, more, strict=True)),
-        k,
-        region,
-        search,
-        solver,
-        time_limit,
-        target,
-        predictions,
-        schema,
+    request = {
+        "count": count,
+        "prefer": prefer and prefer.value,
+        "max_changes": max_changes,
+        "immutable": immutable or None,
+        "increasing": increasing or None,
+        "decreasing": decreasing or None,
+        "ranges": options.ranges_of(ranges),
+        "tolerance": options.tolerance_of(tolerance),
+        "typical": typical,
+        "gap": gap,
+    }
+    project = Project.find(config).changed(
+        model=model,
+        train=train,
+        schema=schema,
+        delta=options.delta_of(delta),
+        target=target,
+        drop=tuple(drop or ()),
+        id=tuple(ids or ()),
+        request=request,
+        explainer={
+            "search": search and search.value,
+            "solver": solver and solver.value,
+            "time_limit": time_limit,
+        },
+        batch={"jobs": jobs, "backend": backend and backend.value},
     )
-    rows = open_table(train, delimiter=delimiter, encoding=encoding)
-    source = None if table is None else open_table(table, delimiter=delimiter, encoding=encoding)
-    explainer, wanted, agreement = question.fitted(
-        whole,
-        model,
-        rows,
-        others,
-        jobs if backend is Backend.loky else None,
-        progress=common.watched() and not single,
-    )
-    asked = explainer.request(
-        wanted,
-        count=count,
-        prefer=prefer.value,
-        max_changes=max_changes,
-        immutable=immutable or (),
-        increasing=increasing or (),
-        decreasing=decreasing or (),
-        ranges=ends,
-        tolerance=common.tolerance_of(tolerance),
-        typical=typical,
-        gap=gap,
-    )
-    wording = promising.wording_of(wanted, subject, outcome)
-    if single:
-        someone = one_person.Person(source, row, words, ids or [], others)
-        answers = someone.explain(explainer, asked)
-        if out is not None:
-            one_person.save_certificates(answers, out / "certificates")
-        if page is not None:
-            report.write_person_page(answers, page, out, statement)
-        if promises is not None:
-            promises.issue(answers, wording)
+    values = options.pairs_of(person)
+    _check_people(project, values, table, row, out)
+    with _source(project, values, table) as source:
+        _explain(project, source, 0 if values else row, values, out, as_json=as_json)
+
+
+def _explain(
+    project: Project,
+    source: Path,
+    row: int | None,
+    values: Mapping[str, str],
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Explain a row of a table, or all of them."""
+    asked = _Asked.of(project, single=row is not None)
+    explainer = asked.explainer
+    if values:
+        _check_values(values, explainer.schema_, project)
+        asked = replace(asked, ids=[name for name in asked.ids if name in values])
+    people = project.table(source)
+    if row is not None:
+        frame = _person(people, row, explainer.schema_, asked)
+    if out is not None:
+        summary = _write(asked, people, out, row)
+        if row is None:
+            _summarise(summary, asked.agreement, as_json=as_json)
+            return
+    if row is not None:
+        answers = _answers(asked, frame) if out is None else _written(out)
         if as_json:
-            one_person.show_json(answers, row, agreement)
+            shown = None if values else row
+            echo_json(answers, shown, asked.agreement)
         else:
-            one_person.show(answers)
-        return
-    assert source is not None and out is not None  # noqa: S101, PT018  (checked above)
-    batch = whole_input.Batch(
-        out, ids or [], drop, certificates, kind, every, backend, address, jobs
-    )
-    summary = batch.run(explainer, source, asked)
-    whole_input.summarise(summary, agreement, as_json=as_json)
-    if page is not None:
-        report.write_folder_page(out, page, statement)
-    if promises is not None:
-        promises.issue_folder(out, wording)
+            _show(answers)
 
 
-def _is_single(words: dict[str, str], table: Path | None, row: int | None) -> bool:
-    """Whether one person is asked about, or a whole input."""
+def _check_people(
+    project: Project,
+    values: Mapping[str, str],
+    table: Path | None,
+    row: int | None,
+    out: Path | None,
+) -> None:
+    """Raise unless the options name one person or a table of people."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
-    if words and table is not None:
-        first = next(iter(words.items()))
+    if values and table is not None:
+        first = "=".join(next(iter(values.items())))
         raise OptionError(
-            f"{'='.join(first)} describes one person, and --input {table} holds people: to explain "
-            "one row of that file, give its number as --row N (the first is 0); to explain a person "
-            "who is described by name=value pairs, leave --input out and give every feature",
+            f"{first} describes one person, but --input {table} holds people. Give the number of a row "
+            "of that file as --row N (the first is 0), or leave --input out and give every feature",
             name="--input",
             value=str(table),
         )
-    if not words and table is None:
+    if not values and table is None and project.people is None:
         raise OptionError(
             "give the people as --input FILE, or one person as name=value pairs", name="--input"
         )
-    if row is not None and table is None:
+    if values and row is not None:
         raise OptionError("--row needs --input FILE", name="--input")
-    return bool(words) or row is not None
+    if out is None and not values and row is None:
+        raise OptionError("a table of people needs --out FOLDER for the results", name="--out")
 
 
-def _check_output(
-    out: Path | None, page: Path | None, statement: str | None, *, single: bool, certificates: bool
-) -> None:
-    """Say what is wrong with what is to be written, before any work."""
-    from proplace.core.errors import OptionError  # noqa: PLC0415
+@contextmanager
+def _source(project: Project, values: Mapping[str, str], table: Path | None) -> Iterator[Path]:
+    """Yield the table of people; one person becomes a table of one row."""
+    if not values:
+        yield table or project.people or Path()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "person.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, delimiter=project.delimiter or ",").writerows(
+                [list(values), list(values.values())]
+            )
+        yield path
 
-    if out is None and (certificates or not single):
-        raise OptionError(
-            f"{'--certificates' if single else '--input'} needs --out FOLDER", name="--out"
+
+# -- the explainer ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A fitted explainer, the request, and how to run it.
+
+    Attributes
+    ----------
+    project
+        The project with the options of the command.
+    explainer, request
+        The fitted explainer and its request.
+    agreement
+        Facts about the column of predictions, for JSON.
+    ids
+        Columns to keep beside the results.
+    """
+
+    project: Project
+    explainer: Proplace
+    request: Request
+    agreement: dict[str, Any]
+    ids: list[str]
+
+    @classmethod
+    def of(cls, project: Project, *, single: bool) -> _Asked:
+        """Read the model and the training rows, and fit."""
+        from proplace.core.options import processes  # noqa: PLC0415
+        from proplace.explain.proplace import Proplace  # noqa: PLC0415
+
+        jobs = processes("--jobs", project.batch.get("jobs"))
+        project.check_has("model", "train", "delta")
+        read = project.read_model()
+        rows = project.table(project.train or Path())
+        model = project.named(read, rows)
+        shifts = inputs.shifts_of(project, model)
+        target: Label = project.label(model)
+        required = inputs.required_of(project, rows)
+        local = project.batch.get("backend") in (None, Backend.loky)
+        explainer = Proplace(
+            model,
+            shifts,
+            required_models=required or None,
+            n_jobs=jobs if local else None,
+            **project.explainer,
         )
-    if out is not None and single and not certificates:
-        raise OptionError(
-            "one person is shown, not written to --out, unless with --certificates", name="--out"
+        known = inputs.training_rows(rows, model.schema, project.others)
+        agreement = inputs.check_predictions(model, rows, [known], project.predictions)
+        with inputs.warnings_as_notes():
+            explainer.fit(known, progress=not single and not is_quiet())
+        request = explainer.request(target, **project.request)
+        return cls(project, explainer, request, agreement, list(project.id))
+
+
+def _check_values(values: Mapping[str, str], schema: Schema, project: Project) -> None:
+    """Raise unless every feature has a value and nothing else has one."""
+    from proplace.core.errors import SchemaError  # noqa: PLC0415
+    from proplace.core.text import did_you_mean  # noqa: PLC0415
+
+    for name in values:
+        if name not in schema.by_name and name not in project.id:
+            raise SchemaError(
+                f"{name!r} is not a feature{did_you_mean(name, schema.by_name)}. If it names the "
+                f"person, give --id {shlex.quote(name)}",
+                name=name,
+            )
+    missing = [name for name in schema.by_name if name not in values]
+    if missing:
+        raise SchemaError(
+            f"no value for {', '.join(map(repr, missing))}. Give each as name=value, or give a row of "
+            "a file: --input FILE --row N",
+            name=missing[0],
         )
-    if page is not None:
-        report.check_page(page)
-    report.check_statement(statement, page)
+
+
+# -- one person ------------------------------------------------------------------------------------
+
+
+def _person(source: TableFile, row: int, schema: Schema, asked: _Asked) -> pd.DataFrame:
+    """Read one row of a table."""
+    from proplace.core.errors import InputError, TableError  # noqa: PLC0415
+
+    source.check_columns(list(schema.by_name), others=asked.project.others)
+    for name in asked.ids:
+        if name not in source.columns:
+            raise TableError(
+                f"{source.path}: there is no column {name!r} to keep as an id",
+                name="--id",
+                value=name,
+            )
+    frame, broken = source.row(schema, row)
+    problems = [*broken.values(), *schema.encode_people(frame)[1].values()]
+    if problems:
+        raise InputError(problems[0].reason, name=problems[0].column, row=row)
+    return frame
+
+
+def _answers(asked: _Asked, frame: pd.DataFrame) -> Explanations:
+    """Explain one person."""
+    from proplace.explain.results import Explanations  # noqa: PLC0415
+
+    ids = {name: frame[name].iloc[0] for name in asked.ids}
+    table = frame[list(asked.explainer.schema_.by_name)]
+    (found,) = asked.explainer.stream([table], asked.request, every=math.inf)
+    answers = [replace(answer, ids=ids) for answer in found]
+    return Explanations(answers, complete=found.complete, provenance=found.provenance)
+
+
+def _written(out: Path) -> Explanations:
+    from proplace.batch import read_results  # noqa: PLC0415
+
+    return read_results(out)
+
+
+def _show(result: Explanations) -> None:
+    """Print the answers for people."""
+    from proplace.core.text import short  # noqa: PLC0415
+
+    for answer in result:
+        if not answer.found:
+            echo(f"{answer.status}: {answer.reason}")
+            continue
+        words = answer.describe()
+        echo_table(["feature", "now", "then"], [[c.title, c.was, c.goal] for c in words.claims])
+        echo(words.sentence)
+        echo(
+            f"{answer.status}; distance {answer.distance:.6g}; every model {_within(answer)} "
+            f"reaches class {short(answer.label)} by at least {answer.margin:.3g}"
+        )
+        if answer.reason:
+            echo(answer.reason)
+
+
+def _within(answer: Explanation) -> str:
+    from proplace.explain.words import in_delta  # noqa: PLC0415
+
+    return "within delta" if answer.setting is None else in_delta(answer.setting)
+
+
+def echo_json(result: Explanations, row: int | None, agreement: Mapping[str, Any]) -> None:
+    """Print all facts about each answer, its certificate included."""
+    from proplace.explain.record import answer_facts  # noqa: PLC0415
+
+    made = result.provenance
+    assert made is not None  # noqa: S101  (an explainer made it)
+    facts = [{"row": row, **answer_facts(answer, made), **agreement} for answer in result]
+    typer.echo(json.dumps(facts, indent=2))
+
+
+# -- a table of people -----------------------------------------------------------------------------
+
+
+def _write(asked: _Asked, source: TableFile, out: Path, row: int | None) -> Summary:
+    """Write the results of all rows, or of one; a signal ends the run as Ctrl-C does."""
+    from proplace.batch import explain_file  # noqa: PLC0415
+    from proplace.tables.files import is_parquet  # noqa: PLC0415
+
+    project, usual = asked.project, "parquet" if is_parquet(source.path) else "csv"
+    how = project.batch
+    with stop_on_signal(), cluster(how.get("backend"), how.get("address"), how.get("jobs")):
+        return explain_file(
+            asked.explainer,
+            source,
+            out,
+            asked.request,
+            ids=asked.ids,
+            drop=[name for name in project.others if name not in asked.ids],
+            kind=how.get("format", usual),
+            every=how.get("seconds", 5.0),
+            certificates=how.get("certificates", True),
+            progress=row is None and not is_quiet(),
+            row=row,
+        )
+
+
+def _summarise(summary: Summary, agreement: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the result of a batch; raise if people have no answer yet."""
+    from proplace.core.errors import WorkerError  # noqa: PLC0415
+
+    for path in summary.set_aside:
+        inputs.note(
+            f"{path}: this shard, or a certificate of it, was changed after it was written. It is set "
+            "aside, and its rows are done again"
+        )
+    if as_json:
+        facts = {
+            "results": str(summary.results),
+            "rows": summary.rows,
+            "resumed": summary.resumed,
+            "statuses": summary.statuses,
+            **agreement,
+        }
+        typer.echo(json.dumps(facts))
+    else:
+        parts = ", ".join(f"{number} {status}" for status, number in summary.statuses.items())
+        before = f" ({summary.resumed} were done before)" if summary.resumed else ""
+        echo(f"{summary.results}: {summary.rows} people{before}: {parts}")
+    if lost := summary.statuses.get("worker_died", 0):
+        raise WorkerError(
+            f"{summary.results}: {lost} of {summary.rows} people have no answer because the process "
+            "died each time (status worker_died), as if killed or out of memory. The same command "
+            "tries them again; fewer --jobs need less memory",
+            name=summary.results.name,
+            value=lost,
+        )

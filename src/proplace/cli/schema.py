@@ -3,72 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path  # noqa: TC003  (typer reads it at run time)
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proplace.cli import common
-from proplace.cli.console import tell
+from proplace.cli import inputs, options
+from proplace.cli.console import progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from proplace.loaders.model import Model
+    from proplace.project import Project
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
 
-Names = list[str] | None
+Table = Annotated[
+    Path, typer.Argument(metavar="TABLE", help="Training rows: CSV (.gz too) or Parquet.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Schema to write (.yaml or .json); with --model also a proplace.yaml beside it, if there "
+        "is none. Default: print the schema.",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
 
 
 def schema(
-    table: Annotated[
-        Path, typer.Argument(help="A CSV (.gz too) or Parquet file with the training rows.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="File to write (.yaml or .json); else it is printed.")
-    ] = None,
-    drop: common.Drop = None,
-    immutable: Annotated[Names, typer.Option(help="Feature that cannot change; repeat.")] = None,
-    increasing: Annotated[Names, typer.Option(help="Feature that cannot fall; repeat.")] = None,
-    decreasing: Annotated[Names, typer.Option(help="Feature that cannot rise; repeat.")] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="Read the encoding of the columns from this model, and check the schema."
-        ),
-    ] = None,
-    delimiter: common.Delimiter = None,
-    encoding: common.Encoding = "utf-8",
+    table: Table,
+    model: options.Model = None,
+    drop: options.Drop = None,
+    immutable: options.Immutable = None,
+    increasing: options.Increasing = None,
+    decreasing: options.Decreasing = None,
+    out: Out = None,
 ) -> None:
-    """Guess what the columns of a table mean and write it as YAML to edit.
+    """Draft the schema of a table, and a project file, to edit.
 
-    The order of the features is that of the columns and must be that of the network's inputs;
-    categories become one 0/1 column each. Read the file before you use it.
+    The features are in the order of the columns, which must be that of the network's inputs. --model
+    reads the encoding of the columns from the model and checks the schema.
 
     [bold]Example[/bold]
 
-    proplace schema train.csv --drop approved --immutable sex --increasing age --out schema.yaml
+    proplace schema train.csv --drop approved --immutable sex --model m.onnx --out schema.yaml
     """
-    import pandas as pd  # noqa: PLC0415
-
-    from proplace.core.errors import TableError  # noqa: PLC0415
+    from proplace.project import DEFAULT_NAME, Project  # noqa: PLC0415  (quick help)
     from proplace.schema import Schema  # noqa: PLC0415
     from proplace.schema.files import text_of  # noqa: PLC0415
-    from proplace.tables.files import CsvTable, guessed, open_table  # noqa: PLC0415
 
-    drop = drop or []
-    whole = None if model is None else common.read_model(model)
-    source = open_table(table, delimiter=delimiter, encoding=encoding)
-    source.check_columns(drop, others=source.columns)
-    if not source.rows:
-        raise TableError(f"{table}: there are column names but no rows", name=table.name)
-    parts = [(frame.drop(columns=drop), broken) for frame, broken in source.cells()]
-    frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
-    if isinstance(source, CsvTable):
-        frame = guessed(frame)
-    if whole is not None and whole.has_column_names:
-        frame = frame[[name for name in frame.columns if name in whole.schema.by_name]]
-    with common.warnings_as_notes():
+    project = Project.find().changed(model=model, drop=tuple(drop or ()))
+    whole = None if model is None else project.read_model()
+    frame = _frame(project, table, drop or [], whole)
+    with inputs.warnings_as_notes():
         found = Schema.infer(
             frame,
             immutable=immutable or (),
@@ -78,20 +68,42 @@ def schema(
         )
     if whole is not None:
         found = _with_missing(found, frame, whole.schema)
-        # What the model does to its table itself (scaling, categories) is kept, in its own words.
+        # the model keeps its own preprocessing (scaling, categories), in its own words
         found = whole.with_schema(found).schema
     if out is None:
-        # A file, whatever the terminal can show: in its own encoding, and nothing in it hidden.
+        # as a file: in its own encoding, whatever the terminal can show
         typer.echo(text_of(found, ".yaml").encode("utf-8"), nl=False)
         return
-    with common.refused_if_there(out):
+    with inputs.new_file(out):
         found.write(out)
-    if common.watched():
-        tell(f"{out}: {found!r}; read it, edit it, then: proplace explain --schema {out}")
+    progress(f"{out}: {found!r}. Read and edit it")
+    place = out.parent / DEFAULT_NAME
+    if model is not None and not place.exists():
+        _write_project(place, {"model": model, "schema": out, "train": table}, drop or [])
+
+
+def _frame(project: Project, table: Path, drop: list[str], whole: Model | None) -> pd.DataFrame:
+    """Read the features of a table."""
+    import pandas as pd  # noqa: PLC0415
+
+    from proplace.core.errors import TableError  # noqa: PLC0415
+    from proplace.tables.files import CsvTable, guessed  # noqa: PLC0415
+
+    source = project.table(table)
+    source.check_columns(drop, others=source.columns)
+    if not source.rows:
+        raise TableError(f"{table}: there are column names but no rows", name=table.name)
+    parts = [(frame.drop(columns=drop), broken) for frame, broken in source.cells()]
+    frame = pd.concat([part.drop(index=list(broken)) for part, broken in parts])
+    if isinstance(source, CsvTable):
+        frame = guessed(frame)
+    if whole is not None and whole.has_column_names:
+        frame = frame[[name for name in frame.columns if name in whole.schema.by_name]]
+    return frame
 
 
 def _with_missing(found: Schema, frame: pd.DataFrame, own: Schema) -> Schema:
-    """A draft in whose ranges lies what the model fills into missing cells."""
+    """Widen ranges to the values that the model imputes for missing cells."""
     from proplace.schema import Continuous, Schema  # noqa: PLC0415
     from proplace.schema.infer import with_range  # noqa: PLC0415
     from proplace.schema.values import numbers  # noqa: PLC0415
@@ -105,3 +117,17 @@ def _with_missing(found: Schema, frame: pd.DataFrame, own: Schema) -> Schema:
         else:
             features.append(feature)
     return Schema(features, rules=found.rules)
+
+
+def _write_project(place: Path, files: dict[str, Path], drop: list[str]) -> None:
+    """Write a project file with the paths of this command, relative to its folder."""
+    import os  # noqa: PLC0415
+
+    import yaml  # noqa: PLC0415
+
+    paths = {name: os.path.relpath(path, place.parent) for name, path in files.items()}
+    tables = {"train": paths.pop("train"), **({"drop": drop} if drop else {})}
+    text = yaml.safe_dump({**paths, "tables": tables}, sort_keys=False, allow_unicode=True)
+    with inputs.new_file(place):
+        place.write_text(text, encoding="utf-8")
+    progress(f"{place}: a project file. Add delta, tables.people, tables.id, target and wording")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proplace.cli.console import say, tell
+from proplace.cli.console import echo, tell
 
 if TYPE_CHECKING:
     from proplace.project import OpenedProject, Project
@@ -86,7 +86,7 @@ def _serve(project: Project, address: tuple[str, int], token: str | None, *, cre
         ) from None
     code = secrets.token_urlsafe(24)
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    say(
+    echo(
         f"proplace workbench: http://{host}:{listening.getsockname()[1]}{project.path}/login?code={code}"
     )
     own = token is None

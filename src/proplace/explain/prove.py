@@ -1,8 +1,9 @@
-"""Proofs for one person: of a written point, of ranges around it, and of a fixed prediction.
+"""Proofs about one person: of a point as a table can hold it, of ranges around it, and of a refusal.
 
-If no counterfactual is found, this module tries to prove that none exists: that every network of a shift
-set refuses every input that the schema allows the person (:mod:`proplace.region.pieces`,
-:mod:`proplace.certification.fixed`). Without such a proof, the prediction may still be fixed.
+Where no answer was found, it is asked whether there can be any: whether every network of a set refuses
+every input that the schema allows the person (:mod:`proplace.region.pieces`), whether the data hold
+such people or not. A yes is proved (:mod:`proplace.certification.fixed`). Without a proof nothing is
+said: some input may be accepted by some network, or the time was too short.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
 
 
 MOST_CHANGES = 5
-"""Largest number of changes for which ranges are proved around a counterfactual."""
-_RESERVE = 0.1  # share of a time limit that is reserved for the proof
-_MOST_RESERVE = 1.0  # largest reserve in seconds
+"""Changes of a counterfactual up to which ranges are proved around it."""
+_RESERVE = 0.1  # share of a time limit that is kept for the proof of the search's answer
 _BOX_BUDGET = Budget(200, 0)  # for the proof of a box around a counterfactual
 _SAME = 1e-12  # encoded difference of a point before and after it is written in original units
+_MOST_RESERVE = 1.0  # that share is never more than so many seconds
 _ROUNDING = 2.0**-48  # relative: far more than the rounding of a cell, a sum and a quotient
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Deadlines of search, writing and proof of a counterfactual, by ``time.monotonic``."""
+    """Times, by ``time.monotonic``, by which search, writing and proof of a counterfactual end."""
 
     search: float = math.inf
     writing: float = math.inf
@@ -59,7 +60,7 @@ class Clock:
 
     @classmethod
     def of(cls, time_limit: float | None) -> Clock:
-        """Return the deadlines of a search that starts now."""
+        """Start now."""
         if time_limit is None:
             return cls()
         end = time.monotonic() + time_limit
@@ -68,12 +69,12 @@ class Clock:
 
     @property
     def over(self) -> bool:
-        """True if the search has no time left."""
+        """Whether the search has no time left."""
         return time.monotonic() >= self.search
 
 
 class Proved(NamedTuple):
-    """A point with its proof, its smallest margin, and the number of the candidate."""
+    """A point with its proof and least margin, and which of the candidates it was."""
 
     point: Array
     proof: Proof
@@ -83,7 +84,7 @@ class Proved(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prover:
-    """Proves that points, as written in a table, satisfy a guarantee."""
+    """Proves that points, as a table can hold them, keep a guarantee."""
 
     schema: Schema
     guarantee: Guarantee
@@ -97,9 +98,9 @@ class Prover:
         evidence: Sequence[Evidence] = (),
         until: float = math.inf,
     ) -> Proved | None:
-        """Return the first point that, as written, is legal for the person and robust.
+        """The first of some points that, as it will be read, is legal for the person and robust.
 
-        ``evidence`` contains the bounds that a search has proved for one point, for each member.
+        ``evidence`` is what a search has proved of one point already, for each set.
         """
         for number, row in enumerate(candidates):
             point = self.schema.canonical(row, person=person.x)[0]
@@ -120,7 +121,7 @@ class Prover:
     def _known(
         self, evidence: Sequence[Evidence], point: Array, target: int, until: float
     ) -> Proof | None:
-        """Return the proof by the evidence of a search, if it proves the point for each member."""
+        """The proof that a search has found already, if it proves the point for each set."""
         proofs = []
         for member, each in zip(self.guarantee.members, evidence, strict=True):
             mine = replace(each, point=point, box=member.around(point))
@@ -132,7 +133,7 @@ class Prover:
         return together(proofs)
 
     def nearest(self, rows: Array, person: Person, target: int, until: float) -> Proved | None:
-        """Return the first robust row that the person may become."""
+        """Return the first robust one of some rows that the person may become."""
         rows = self.schema.canonical(rows, person=person.x)
         rows = rows[person.allowed(rows)]
         found = prove(self.guarantee, rows, target, deadline=until)
@@ -154,7 +155,7 @@ def _proved(found: GuaranteeResult, point: Array, row: int, candidate: int) -> P
 
 
 class GuaranteedRanges(NamedTuple):
-    """Intervals of features, in original units, within which a counterfactual is proved.
+    """Intervals of features, in original units, in which a counterfactual is proved, and the proof.
 
     ``proof`` is None if the proof of the counterfactual itself covers the intervals.
     """
@@ -164,9 +165,9 @@ class GuaranteedRanges(NamedTuple):
 
 
 class _Extension(NamedTuple):
-    """A changed number, and all values from the counterfactual to an end of the range.
+    """A changed number, and all values from that of the counterfactual to an end.
 
-    ``values`` is the interval in original units. ``low`` and ``high`` are its encoded ends.
+    ``values`` is the interval in original units; ``low`` and ``high`` are its ends, encoded.
     """
 
     name: str
@@ -184,26 +185,26 @@ def guaranteed_ranges(
     target: int,
     until: float,
 ) -> GuaranteedRanges:
-    r"""Prove ranges beyond the changed values, such as "at least 52,000".
+    r"""Prove how far each change can be passed: "at least 52,000".
 
-    Each changed number is extended in the direction of its change to the end of its range, or to the
-    limit of the person's rules. The box
+    Each changed number is extended in the direction of its change to the end of its range, or of what
+    the person's rules allow. The box
 
     .. math::
         B = \prod_j [x'_j - t_j,\ \overline{x}_j] \quad\text{(for columns that rose; likewise downwards)}
 
-    with the tolerances :math:`t` is certified for every member. If not all numbers can be extended
-    together, those that cannot be extended alone are dropped first, and then the longest extensions,
-    until the rest is proved. Only fast bounds are used, so a range may be missing.
+    with the tolerances :math:`t` is certified for every set of networks. If not all numbers can be
+    extended together, those are given up that cannot be extended even alone, then the longest
+    extensions, until the rest is proved. Only quick bounds are used: a range may be missing.
 
     Parameters
     ----------
     point
         The counterfactual, encoded.
     person
-        The person.
+        The variant of the person who may become it.
     tolerance
-        Largest miss of each feature below and above, in original units.
+        Largest miss of each feature, in original units: how much less, and how much more.
     """
     schema, box = prover.schema, prover.guarantee.current.around(point) or (point, point)
     frame = schema.decode(point[None], people=person.x[None])
@@ -256,9 +257,9 @@ def _extensions(
     values: Mapping[str, float],
     tolerance: Mapping[str, Interval],
 ) -> list[_Extension]:
-    """Return the extensions of the changed numbers, shortest first.
+    """Return the changed numbers with all values beyond the counterfactual, shortest way first.
 
-    Extensions that would together break a linear rule are omitted.
+    Without those that would break a linear rule together with the others.
     """
     found = []
     for name, feature in schema.by_name.items():
@@ -279,7 +280,7 @@ def _extensions(
 def _end(
     feature: Continuous, column: Column, code: float, person: Person, j: int, *, up: bool
 ) -> Interval | None:
-    """Return the end of the person's range: its value, and a code that surely covers it.
+    """Return the end of what the person may become: its value and a code that surely covers it.
 
     None without an end beyond the counterfactual.
     """
@@ -319,37 +320,37 @@ def _extended(box: InputBox, some: Sequence[_Extension]) -> InputBox:
 
 
 def _sum(a: float, b: float) -> float:
-    """Return the sum of two numbers in decimals: 0.3 less 0.1 is 0.2."""
+    """Return the sum of two numbers as they are written: 0.3 less 0.1 is 0.2."""
     return float(Decimal(repr(a)) + Decimal(repr(b)))
 
 
 # -- fixed predictions -----------------------------------------------------------------------------
 
 _SECONDS = 2.0
-"""Largest number of seconds for the proof of one fixed prediction."""
-_SAMPLE = 2000  # training rows that are tested first, because an accepted one refutes the claim
-_NAMED = 6  # largest number of features that a reason names
+"""The most that is spent on the question for one person."""
+_SAMPLE = 2000  # training rows that are tried first: one that is accepted answers the question
+_NAMED = 6  # features that a reason names
 
 
 def fixed_prediction(
     schema: Schema, guarantee: Guarantee, rows: Array, x: Array, target: int, deadline: float
 ) -> Finding | None:
-    """Return the finding that a prediction is fixed. None without a proof.
+    """The finding that a prediction is fixed; None without a proof.
 
     Parameters
     ----------
     schema
-        The features that the person may change.
+        What the person may change.
     guarantee
-        The networks. The prediction is fixed if all networks of one member refuse.
+        The networks. It is enough that all networks of one member refuse.
     rows
         Training rows.
     x
         The person.
     target
-        The target class.
+        The class that is wanted.
     deadline
-        End of the proof, by ``time.monotonic``, but at most ``_SECONDS`` from now.
+        When to stop, by ``time.monotonic``; never later than ``_SECONDS`` from now.
     """
     start = time.monotonic()
     deadline = min(deadline, start + _SECONDS)
@@ -377,14 +378,14 @@ def fixed_prediction(
 
 
 def _deployed_rounding(member: Member, low: Array, high: Array) -> Array:
-    """Bound the effect of float32 rounding in a deployed model on a margin, over boxes."""
+    """Return what the float32 rounding of a deployed model can do to a margin, on boxes."""
     if member.deployment is None:
         return np.zeros(len(low))
     return np.broadcast_to(required_margins(member, low, (low, high)), len(low))
 
 
 def _everyone(member: Member) -> str:
-    """Describe the networks that refuse."""
+    """Who refuses."""
     if member.shifts.is_single_network:
         return f"{member.name or CURRENT_MODEL} refuses"
     if member.name.startswith("the box of"):
@@ -395,7 +396,7 @@ def _everyone(member: Member) -> str:
 
 
 def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
-    """Describe the refused inputs: all values of the actionable features."""
+    """What is refused: all values of the features that may change."""
     low = np.min([space.low for space in spaces], axis=0)
     high = np.max([space.high for space in spaces], axis=0)
     free = {schema.columns[j].feature for j in np.flatnonzero(low < high).tolist()}
@@ -412,7 +413,7 @@ def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
 
 
 def _with_range(schema: Schema, spaces: Sequence[Space], feature: AnyFeature) -> str:
-    """Return the title of a feature, with the searched range of a number."""
+    """Return the title of a feature, with the range of a number that was searched."""
     title = display_title(feature)
     if not isinstance(feature, Continuous):
         return title

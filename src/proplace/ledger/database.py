@@ -55,7 +55,7 @@ class Database:
             self.name = str(path)
             if not create and not path.is_file():
                 raise LedgerError(
-                    f"{path}: there is no ledger; proplace explain --ledger, or "
+                    f"{path}: there is no ledger; proplace ledger issue, or "
                     "Ledger(...).issue(result) makes one",
                     name=self.name,
                 )

@@ -230,7 +230,7 @@ def draft(
     if e.certificate is None or e.encoded_counterfactual is None:
         raise LedgerError(
             f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
-            "with Proplace(...) (its answers are certified), or with proplace explain --certificates"
+            "with Proplace(...) (its answers are certified), or with proplace explain --out"
         )
     box = _proved(who, e, e.certificate, e.setting.guarantee.members)
     if check:
@@ -539,13 +539,13 @@ class IssuedFolder(NamedTuple):
 
 def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]:
     """The answers of a folder, some whole people at once, after a look at the ids of all of them."""
-    from proplace.batch.reading import open_results
+    from proplace.batch.results import open_results
 
     opened = open_results(folder)
     if not opened.certificates:
         raise LedgerError(
             f"{folder}: its certificates were not kept, and nothing is promised without a proof; "
-            "explain the same input into another folder with --certificates (certificates=True)",
+            "explain the same input into another folder with certificates=True (batch.certificates)",
             name="certificates",
         )
     if ids is not None and not isinstance(ids, (str, Mapping)):

@@ -282,7 +282,9 @@ def interval(promise: Promise, feature: Continuous) -> Interval:
     answer = promise.facts["answer"].get(feature.name)
     if answer is None:  # a missing cell that stays, and counts as what the model fills
         answer = feature.write_people(_point(promise)[span])[0]
-    return promise.guaranteed_ranges.get(feature.name, (answer, answer))
+    less, more = promise.terms.request.misses.get(feature.name, (0.0, 0.0))
+    low, high = promise.guaranteed_ranges.get(feature.name, (answer, answer))
+    return min(low, _sum(answer, -less)), max(high, _sum(answer, more))
 
 
 def _point(promise: Promise) -> Array:
@@ -375,7 +377,7 @@ def write(writer: Writer, found: Redemption, seen: Seen, model: list[Document]) 
 # -- the current model, and its decision on one row ------------------------------------------------
 
 
-_SAY = "say it with Model.of(model).with_schema(schema), or --schema FILE"
+_SAY = "say it with Model.of(model).with_schema(schema), or schema in the project file"
 
 
 class Decision(NamedTuple):
@@ -427,8 +429,9 @@ def reading(source: object, base: Model) -> Model:
             raise InputError(
                 "the model does not say how it reads the table, which the model of the promises scales "
                 "or encodes first; give it together with its preprocessing (a pipeline), describe its "
-                "columns with Model.of(model).with_schema(schema) or --schema FILE, or give a bare "
-                "Network (Model.of(model).network) that takes rows as that model encodes them",
+                "columns with Model.of(model).with_schema(schema) or schema in the project file, or "
+                "give a bare Network (Model.of(model).network) that takes rows as that model encodes "
+                "them",
                 name="model",
             )
         model = model.with_column_names(base.columns)

@@ -91,8 +91,8 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
             "this box was made of models that scale or encode their tables in another way than the "
             "model in use (scalers or encoders that were fitted again), so that its intervals are for "
             "other networks; make it behind the model in use: Shifts.bounding(models, source=model), "
-            "Shifts.learn(models, source=model), or proplace shifts bounding ... --model MODEL, with "
-            "the same schema",
+            "Shifts.learn(models, source=model), or proplace calibrate ... --coverage, with the same "
+            "schema",
             name="delta",
         )
     raise DeltaError(
@@ -240,7 +240,7 @@ def with_classes_of(base: Model, other: Model) -> Model:
     raise TargetError(
         f"the model numbers its classes and does not say what they are, and the promises call them "
         f"{listing(base.classes)}; say it, in the order of its outputs: "
-        f"Model.of(model).with_classes({list(base.classes)!r}), or --classes"
+        f"Model.of(model).with_classes({list(base.classes)!r}), or classes in the project file"
     )
 
 

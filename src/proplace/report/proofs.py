@@ -106,7 +106,7 @@ def command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
     for number in range(1, len(members) + 1):
         network, shifts = names_of(number)
         if number == 1 and shifts in files:
-            words += ["--shifts", (near / shifts).as_posix()]
+            words += ["--delta", (near / shifts).as_posix()]
         elif number > 1 and network in files:
             more = f":{(near / shifts).as_posix()}" if shifts in files else ""
             words += ["--required-model", f"{(near / network).as_posix()}{more}"]

@@ -16,7 +16,6 @@ import hashlib
 import io
 import itertools
 import re
-import shlex
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -28,7 +27,7 @@ import pandas as pd
 
 from proplace.core import limits
 from proplace.core.errors import TableError, require
-from proplace.core.text import VALUE, clipped, did_you_mean, listing, short, visible
+from proplace.core.text import VALUE, clipped, did_you_mean, listing, short
 from proplace.schema import Continuous, Schema
 from proplace.schema.values import BadRow
 
@@ -228,8 +227,8 @@ class TableFile(ABC):
         if extra:
             raise TableError(
                 f"{self.path}: {listing(extra)} {'are no features' if extra[1:] else 'is no feature'}; "
-                f"name what to keep beside the answers with --id {_word(extra[0])} "
-                f"and what to leave out with --drop {_word(extra[0])}",
+                "name columns to keep beside the results in tables.id of the project file (or --id), "
+                "and columns to leave out in tables.drop (or --drop)",
                 name=extra[0],
             )
 
@@ -365,7 +364,7 @@ class CsvTable(TableFile):
                 raise TableError(
                     f"{self.path}{self._undecodable()}: the text is not "
                     f"{self._encoding.removesuffix('-sig')}; save the file as UTF-8 or name its "
-                    "encoding, such as --encoding latin-1",
+                    "encoding, such as tables.encoding: latin-1",
                     name=self.path.name,
                 ) from None
 
@@ -427,10 +426,7 @@ class CsvTable(TableFile):
         if self._width(found) <= len(self.columns):
             return ""
         shown = "a tab" if found == "\t" else repr(found)
-        return (
-            f"; do cells end at {shown}? then leave --delimiter out, which is found for each file by "
-            "itself"
-        )
+        return f"; do cells end at {shown}? Then leave tables.delimiter out: it is detected"
 
 
 class _BadLine(Exception):
@@ -460,7 +456,7 @@ class _Lines:
         if "\0" in line:
             raise _BadLine(
                 "there is a NUL character, which no text has; is the file damaged, or its encoding "
-                "another, such as --encoding utf-16?"
+                "another, such as tables.encoding: utf-16?"
             )
         return line
 
@@ -532,11 +528,6 @@ class ParquetTable(TableFile):
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
         """Types as in the file."""
         return {name: self._types[name] for name in names}
-
-
-def _word(name: str) -> str:
-    """A name inside a command that a message proposes."""
-    return shlex.quote(visible(clipped(name, VALUE)))
 
 
 # -- text and values -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ function isZip(bytes) {
 // A model in a format of another program: neither a network that this page reads, nor a certificate.
 const OTHER_FORMATS = /\.(onnx|keras|h5|pt|pth|safetensors)$/i;
 const OTHER_FORMAT =
-  "this page reads the network as a .npz file; “proplace ledger proof” writes it beside the certificate";
+  "this page reads the network as a .npz file; “proplace ledger show --proof” writes it beside the certificate";
 
 function digestOfBytes(bytes) {
   return new Sha256().update(bytes).hex();

@@ -25,7 +25,7 @@ from proplace.region.pieces import admissible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from proplace.batch.reading import Line, ResultsFolder
+    from proplace.batch.results import Line, ResultsFolder
     from proplace.certification import InputBox
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
     from proplace.core.guarantee import Member
