@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from proplace.core.errors import SchemaError
@@ -163,6 +163,21 @@ def test_long_numbers_come_back_up_to_the_last_digits(values, offset, scale):
     assert same_bits(schema.encode(schema.decode(X)), X)
     kept = schema.decode(X, like=frame)["v"].to_numpy()
     assert same_bits(kept + 0.0, np.array(values) + 0.0)  # -0.0 is 0.0
+
+
+@calm
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), finite, positive)
+@example([128.6169970332582], 1.79, 1.08)
+def test_numbers_of_people_come_back_from_outside_of_the_range(values, offset, scale):
+    frame = pd.DataFrame({"v": values})
+    for step in (None, 0.5):
+        schema = Schema([Continuous("v", 0, 1, step=step, scaling=(offset, scale))])
+        X, problems = schema.encode_people(frame)
+        back = schema.decode(X, people=X)
+        assert not problems
+        noise = 4e-15 * (np.abs(values) + abs(offset)) + 1e-6 * (step or 0.0)
+        assert (np.abs(back["v"] - values) <= noise).all()
+        assert same_bits(schema.encode_people(back)[0], X)
 
 
 def test_like_keeps_index_and_unchanged_cells_only():

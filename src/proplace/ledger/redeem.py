@@ -509,13 +509,10 @@ def encoded(schema: Schema, row: pd.DataFrame) -> Array:
     found = np.empty(schema.width)
     for feature, span in zip(schema.features, schema.spans, strict=True):
         cell = row[feature.name]
-        if not isinstance(feature, Continuous):
-            codes, ok = feature.read(cell)
+        if isinstance(feature, Continuous):
+            codes, ok = feature.read(cell, people=True)
         else:
-            codes, ok = feature.read_people(cell)
-            value = numbers(filled(cell, feature.missing))
-            if not ok[0] and np.isfinite(value[0]):
-                codes, ok = (value[:, None] - feature.offset) / feature.scale, np.array([True])
+            codes, ok = feature.read(cell)
         if not ok[0]:
             raise InputError(
                 f"column {short(feature.name)}: {feature.why(cell.iloc[0])}",

@@ -231,51 +231,28 @@ class Continuous(_Feature):
         low, high = self._bounds
         return (Column(self.name, number, "continuous", self._scaled(low), self._scaled(high)),)
 
-    def read(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
-        """Encode a table column: a block of encoded columns, and which rows could be read."""
+    def read(self, series: pd.Series[Any], *, people: bool = False) -> tuple[Array, Bools]:
+        """Encode a table column: a block of encoded columns, and the rows that could be read.
+
+        People may have any finite number. Other rows must lie in the range.
+        """
         v = numbers(filled(series, self.missing))
         low, high = self._bounds
         with np.errstate(invalid="ignore"):  # missing cells are NaN and fail every comparison
-            slack = self._slack
-            ok = np.isfinite(v) & (v >= low - slack) & (v <= high + slack)
-            v = np.where(v < low, low, np.where(v > high, high, v))
+            inside = np.isfinite(v) & (v >= low - self._slack) & (v <= high + self._slack)
+            ok = np.isfinite(v) if people else inside
+            v = np.where(inside & (v < low), low, np.where(inside & (v > high), high, v))
             if self._lattice is not None:
                 v = self._tidied(np.where(ok, v, low))
         return self._scaled(v)[:, None], ok
 
-    def read_people(self, series: pd.Series[Any]) -> tuple[Array, Bools]:
-        """Encode a column of people: numbers outside of the range stay as they are."""
-        codes, ok = self.read(series)
-        v = numbers(filled(series, self.missing))
-        outside, v = self._beyond(v)
-        codes[outside, 0] = self._scaled(v[outside])
-        return codes, ok | outside
-
-    def legal_people(self, e: Array) -> Bools:
-        """Test which codes a person may have: any finite number."""
-        found: Bools = np.isfinite(e)
-        return found
-
     def write_people(self, e: Array) -> Array:
-        """Decode codes of people, outside of the range or beside the grid, to what they stand for."""
-        v = e * self.scale + self.offset
-        tidy = _tidy(v, max(abs(self.offset), 1e-300))
-        found = np.where(self._scaled(tidy) == e, tidy, v)
+        """Decode codes of people to numbers with these codes, in the range and on the grid or not."""
+        v, _ = self._original(e, -np.inf, np.inf)
         if self._lattice is not None:
-            steps = self._lattice.continued(v)
-            found = np.where(self._scaled(steps) == e, steps, found)
-        lost = self._scaled(found) != e
-        found[lost] = self._first(e[lost])
-        return found
-
-    def _beyond(self, v: Array) -> tuple[Bools, Array]:
-        """Return which values lie outside of the range, and these without the noise of a grid."""
-        low, high = self._bounds
-        with np.errstate(invalid="ignore"):
-            outside = np.isfinite(v) & ((v < low - self._slack) | (v > high + self._slack))
-            if self._lattice is not None:
-                v = np.where(outside, self._tidied(np.where(outside, v, low)), v)
-        return outside, v
+            legal = self._lattice.continued(v)
+            v = np.where(self._scaled(legal) == e, legal, v)
+        return v
 
     def _tidied(self, v: Array) -> Array:
         """Values of the grid, or of what it would be if it went on, without the noise of arithmetic."""
@@ -316,11 +293,11 @@ class Continuous(_Feature):
         e = self._column.nearest(block[:, 0])
         if self._plain:
             return e
-        v, found = self._original(e)
+        v, found = self._original(e, *self._bounds)
         if not found.all():
             # No original value has this code exactly: take one near it, then the value that its
             # own code is decoded to, so that reading the answer again gives the same bits.
-            v[~found] = self._original(self._scaled(v[~found]))[0]
+            v[~found] = self._original(self._scaled(v[~found]), *self._bounds)[0]
         return v
 
     def canonical(self, block: Array) -> Array:
@@ -329,27 +306,25 @@ class Continuous(_Feature):
             return self._grid.encoded(self._grid.near(block))
         return cast("Array", self._scaled(self.write(block)))[:, None]
 
-    def _original(self, e: Array) -> tuple[Array, Bools]:
-        """Find a value whose code is exactly ``e``: the tidiest, else the first of them.
+    def _original(self, e: Array, low: float, high: float) -> tuple[Array, Bools]:
+        """Find a value between two ends whose code is exactly ``e``: the tidiest, else the first.
 
         Scaling is monotone but not one to one on floats, so several values may share a code.
         A value with at most 15 digits wins: that is what tables hold.
         """
-        low, high = self._bounds
         v = np.clip(e * self.scale + self.offset, low, high)
         tidy = np.clip(_tidy(v, max(abs(self.offset), 1e-300)), low, high)
         v = np.where(self._scaled(tidy) == e, tidy, v)
         found = self._scaled(v) == e
         if not found.all():
-            first = self._first(e[~found])
+            first = self._first(e[~found], low, high)
             hit = self._scaled(first) == e[~found]
             v[~found] = np.where(hit, first, v[~found])
             found[~found] = hit
         return v, found
 
-    def _first(self, e: Array) -> Array:
+    def _first(self, e: Array, low: float, high: float) -> Array:
         """Bisect for the smallest value whose code is at least ``e``."""
-        low, high = self._bounds
         v = e * self.scale + self.offset
         reach = 1e-14 * (np.abs(v) + abs(self.offset))
         left, right = np.clip(v - reach, low, high), np.clip(v + reach, low, high)

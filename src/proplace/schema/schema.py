@@ -25,7 +25,7 @@ from proplace.schema.values import BadRow, filled, numbers, refuse
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from proplace.core.request import Range, Tolerance
     from proplace.schema.features import Direction
@@ -224,10 +224,7 @@ class Schema(values.Checked):
 
         The dictionary is that of :meth:`problems`. A missing column still raises.
         """
-        X, bad, cells = self._read(frame, _legal)
-        X[bad >= 0] = np.nan
-        rows = np.flatnonzero(bad >= 0)
-        return X, {i: self._bad_row(i, bad, cells) for i in rows.tolist()}
+        return self._read(frame, people=False)
 
     def encode_people(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
         """Encode people as :meth:`encode_valid` does, with any finite numbers of their own.
@@ -235,14 +232,7 @@ class Schema(values.Checked):
         A model takes any number, so a person outside of a range can be explained. For them the range
         is wider: :meth:`widened`.
         """
-        X, bad, cells = self._read(frame, _own)
-        X[bad >= 0] = np.nan
-        found = {}
-        for i in np.flatnonzero(bad >= 0).tolist():
-            feature, series = self.features[bad[i]], cells[bad[i]]
-            value = series.iloc[i]
-            found[i] = BadRow(i, feature.name, feature.why(value), series.index[i])
-        return X, found
+        return self._read(frame, people=True)
 
     def widened(self, person: npt.ArrayLike) -> Schema:
         """Return the schema with ranges that hold the numbers of an encoded person."""
@@ -355,8 +345,8 @@ class Schema(values.Checked):
         legal = self._one_category(rows)
         for j, column in enumerate(self.columns):
             feature = self.features[column.feature]
-            own = feature.legal_people if isinstance(feature, Continuous) else column.legal
-            legal &= own(rows[:, j])
+            number = isinstance(feature, Continuous)
+            legal &= np.isfinite(rows[:, j]) if number else column.legal(rows[:, j])
         return legal
 
     def _one_category(self, rows: Array) -> Bools:
@@ -604,19 +594,24 @@ class Schema(values.Checked):
             )
         return rows
 
-    def _read(
-        self, frame: Frame, read: Callable[[AnyFeature, pd.Series[Any]], tuple[Array, Bools]]
-    ) -> tuple[Array, Integers, list[pd.Series[Any]]]:
-        """Return encoded rows, each row's first bad feature (or -1), and the cells."""
+    def _read(self, frame: Frame, *, people: bool) -> tuple[Array, dict[int, BadRow]]:
+        """Return encoded rows, NaN in invalid rows, and the first problem of each of these."""
         self.check_settled()
         cells = self._cells(frame)
-        rows = len(cells[0])
-        X = np.empty((rows, self.width))
-        bad = np.full(rows, -1, dtype=np.int64)
+        X = np.empty((len(cells[0]), self.width))
+        bad = np.full(len(X), -1, dtype=np.int64)  # the first feature that cannot be read
         for number, (feature, span) in enumerate(zip(self.features, self.spans, strict=True)):
-            X[:, span], ok = read(feature, cells[number])
+            if isinstance(feature, Continuous):
+                X[:, span], ok = feature.read(cells[number], people=people)
+            else:
+                X[:, span], ok = feature.read(cells[number])
             bad[~ok & (bad < 0)] = number
-        return X, bad, cells
+        problems = {}
+        for i in np.flatnonzero(bad >= 0).tolist():
+            feature, series = self.features[bad[i]], cells[bad[i]]
+            problems[i] = BadRow(i, feature.name, feature.why(series.iloc[i]), series.index[i])
+        X[bad >= 0] = np.nan
+        return X, problems
 
     def _cells(self, frame: Frame) -> list[pd.Series[Any]]:
         if isinstance(frame, pd.DataFrame):
@@ -648,30 +643,15 @@ class Schema(values.Checked):
                 raise SchemaError(f"two columns of the table are called {short(name)}", name=name)
         return cells
 
-    def _bad_row(self, row: int, bad: Integers, cells: list[pd.Series[Any]]) -> BadRow:
-        feature, series = self.features[bad[row]], cells[bad[row]]
-        return BadRow(row, feature.name, feature.why(series.iloc[row]), series.index[row])
-
 
 def _unchanged(feature: Continuous, cells: pd.Series[Any], codes: Array, values: Any) -> Any:
     """Values in which a cell whose code is still the same is what it was."""
-    before, ok = feature.read_people(cells)
-    same = ok & feature.legal_people(before[:, 0]) & (before[:, 0] == codes)
+    before, ok = feature.read(cells, people=True)
+    same = ok & (before[:, 0] == codes)
     given = numbers(filled(cells, feature.missing))
     if not (same & (given != values)).any():
         return values
     return np.where(same, given, values)
-
-
-def _legal(feature: AnyFeature, cells: pd.Series[Any]) -> tuple[Array, Bools]:
-    """Read legal values only."""
-    return feature.read(cells)
-
-
-def _own(feature: AnyFeature, cells: pd.Series[Any]) -> tuple[Array, Bools]:
-    """Read values of people, who may have numbers of their own."""
-    read = feature.read_people if isinstance(feature, Continuous) else feature.read
-    return read(cells)
 
 
 def _again(names: Sequence[str]) -> list[int]:
