@@ -1,17 +1,18 @@
 """How long a ledger of many promises takes, how large it is, and how much memory that needs.
 
-``python benchmarks/ledger.py [--promises 1000000] [--place promises.db]``
+``python benchmarks/ledger.py [--promises 1000000] [--postgresql | --place PLACE]``
 
 One certified answer is issued to 2,000 people, words and checks included, and then written for all the
-others in transactions of 10,000, so that what is measured is the ledger. Then it is verified, all
-open promises are read as an audit reads them, a person is looked up, and one is erased. Without a place
-a temporary file is used; ``postgresql://...`` must be an empty database.
+others in transactions of 10,000, so that the figures are those of the ledger. Then promises are listed,
+two networks are audited, the ledger is verified, and a person is erased. Default: a temporary file.
+``--postgresql`` starts a server of its own. ``--place postgresql://...`` must be an empty database.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -69,6 +70,18 @@ def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
             issue_drafts(writer, drafts, "2999-12-31", known, "refuse", label=1, replacing=None)
 
 
+def changed(one: Explanations, by: float) -> pp.Network:
+    """The network of an answer with every bias moved."""
+    net = one[0].setting.current.network
+    return net.with_layers((layer.W, layer.bias + by) for layer in net.layers)
+
+
+def last_verdicts(ledger: pp.Ledger) -> object:
+    """A page of the verdicts of the latest audit."""
+    (*_, audit) = ledger.entries(kinds=["audited"])
+    return ledger.verdicts(audit.seq, ["broken"], size=50)
+
+
 def measure(place: str, count: int) -> None:
     """Print all figures."""
     one = answer()
@@ -81,11 +94,15 @@ def measure(place: str, count: int) -> None:
         print(f"{'file':36s} {size / 1e6:9.0f} MB, {size / count:,.0f} bytes a promise")
     head = str(ledger.head)
     timed("open it", lambda: pp.Ledger(place).close())
-    verified = timed("verify", lambda: ledger.verify(head), count)
     timed("list the first page", ledger.page)
-    timed("list page in the middle", lambda: ledger.page(before=count // 2))
-    timed("read all open promises", lambda: len(ledger.promised(one[0].setting.model)), count)
+    timed("list the open promises of a page", lambda: ledger.page(state="open", before=count // 2))
+    timed("list people by a part of an id", lambda: ledger.page(person=f"{count // 2:09d}"))
     timed("look up a person", lambda: ledger.promises(person=f"customer-{count // 2:09d}"))
+    inside, outside = changed(one, 0.001), changed(one, 0.02)
+    timed("audit a network of the shift set", lambda: ledger.audit(inside), count)
+    timed("audit another network", lambda: ledger.audit(outside), count)
+    timed("list broken promises of an audit", lambda: last_verdicts(ledger))
+    verified = timed("verify", lambda: ledger.verify(head), count)
     timed("issue to one more person", lambda: ledger.issue(one, ["somebody else"]))
     timed("erase a person", lambda: ledger.erase(f"customer-{count // 3:09d}"))
     print(verified)
@@ -97,7 +114,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--promises", type=int, default=1_000_000)
     parser.add_argument("--place")
+    parser.add_argument("--postgresql", action="store_true")
     given = parser.parse_args()
+    if given.postgresql:
+        sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+        import postgresql  # noqa: PLC0415
+
+        with postgresql.running() as server:
+            measure(server.new(), given.promises)
+        return
     if given.place:
         measure(given.place, given.promises)
         return

@@ -16,7 +16,7 @@ import numpy as np
 import proplace as pp
 from common import data_set
 from proplace.core.files import atomic_write
-from proplace.experiment.protocol import two_classes
+from proplace.experiment.archive import two_classes
 from proplace.experiment.settings import SETTINGS, Settings
 from proplace.experiment.training import train_further
 

@@ -247,6 +247,28 @@ def test_paths_in_pages_exist():
     assert seen > 100
 
 
+def test_map_of_the_paper_names_a_module_and_a_test_in_every_line():
+    text = (ROOT / "docs/paper.md").read_text(encoding="utf-8").partition("## Differences")[0]
+    lines = [line.split(" | ") for line in re.findall(r"^\| (.+) \|$", text, re.M)]
+    lines = [line for line in lines if line[-1] != "test" and not line[0].startswith("---")]
+    for line in lines:
+        for cell, folder in ((line[-2], "src/proplace"), (line[-1], "tests")):
+            paths = re.findall(r"`([\w/]+\.py)`", cell)
+            assert paths, (line, folder)
+            for path in paths:
+                assert (ROOT / folder / path).is_file(), path
+    names = " ".join(line[0] for line in lines)
+    assert re.findall(r"Definition (\d+)", names) == [str(n) for n in range(1, 13)]
+    for each in ("Algorithm 1", "Proposition 1", "Proposition 2", "Table 1", "metrics"):
+        assert each in names
+
+
+def test_architecture_is_one_page():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    assert len(re.findall(r"!\[", text)) == 1
+
+
 def test_names_in_pages_exist():
     """``pp.Shifts.learn`` and ``proplace.experiment.metrics`` name something that Python finds."""
     for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]:

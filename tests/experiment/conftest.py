@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiment.toy import SETTINGS, toy
-from proplace.experiment import protocol
+from proplace.experiment import archive, protocol, settings
 from proplace.experiment import run as experiment
 
 
@@ -14,7 +14,8 @@ def toy_for_compas(monkeypatch):
     """Let the experiment read the toy data when it asks for COMPAS."""
     made = toy()
     monkeypatch.setattr(protocol, "load", lambda name, folder, repaired: made)
-    monkeypatch.setitem(protocol.SETTINGS, "compas", SETTINGS)
+    monkeypatch.setattr(archive, "load", lambda name, folder, repaired: made)
+    monkeypatch.setitem(settings.SETTINGS, "compas", SETTINGS)
 
     def forget():
         for memory in (protocol.dataset, experiment._problem, experiment._outliers):

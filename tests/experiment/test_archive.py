@@ -31,9 +31,8 @@ def made(data):
 
 
 @pytest.fixture
-def toy_tasks(monkeypatch, data):
+def toy_tasks(monkeypatch, toy_for_compas):
     monkeypatch.setitem(settings.SETTINGS, "compas", SMALL)
-    monkeypatch.setattr(archive, "load", lambda name, folder, repaired: data)
     return [Task("compas", 0), Task("compas", 1)]
 
 
@@ -209,3 +208,18 @@ def test_task_names_change_with_everything_that_training_uses(monkeypatch):
     monkeypatch.setitem(settings.SETTINGS, "compas", SMALL)
     assert Task("compas", 0).name not in named
     assert len({task.name for task in settings.all_tasks()}) == 150
+
+
+def test_bundled_archive_has_every_task_of_default_seeds():
+    bundled = Archive(archive.BUNDLED)
+    assert archive.BUNDLED.stat().st_size < 10_000_000
+    assert list(bundled.checksums) == [task.name for task in settings.all_tasks()]
+    for task in (Task("adult", 0), Task("gmc", 9, (50, 50)), Task("heloc-repaired", 3, (10, 10))):
+        found = bundled.read(task)
+        assert found.net.widths == task.settings.widths
+        assert len(found.people) == len(found.validation) == 50
+        nets = [net for nets in found.retrained.values() for net in nets]
+        counts = task.settings.counts
+        assert len(nets) == counts.new_data + counts.without_1 + 3 * counts.without_10
+        assert len(found.calibration) == counts.calibration
+        assert len(found.history) == counts.history

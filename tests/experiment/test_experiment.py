@@ -15,13 +15,16 @@ import proplace as pp
 from proplace.baselines import METHODS, Candidate, RobustBaseline, published
 from proplace.cli import app
 from proplace.core.errors import OptionError
-from proplace.experiment import output, protocol
+from proplace.experiment import ours, output, protocol
 from proplace.experiment import run as experiment
-from proplace.experiment.protocol import Task, problem
+from proplace.experiment.archive import build
+from proplace.experiment.ours import OURS
+from proplace.experiment.protocol import problem
 from proplace.experiment.run import names, run
+from proplace.experiment.settings import Task
 from support.errors import raises
 
-TASKS = [Task("compas", seed, inputs=4, retrained=1) for seed in (0, 1)]
+TASKS = [Task("compas", seed, people=4) for seed in (0, 1)]
 pytestmark = pytest.mark.usefixtures("toy_for_compas")
 
 
@@ -31,49 +34,74 @@ def cache(tmp_path_factory):
 
 
 def stored(cache, task, name):
-    (path,) = task.folder(cache).glob(f"{name}-{10 * '[0-9a-f]'}.npz")
+    (path,) = (cache / task.name).glob(f"{name}-{10 * '[0-9a-f]'}.npz")
     with np.load(path) as arrays:
         return dict(arrays)
 
 
-def test_smoke_run_of_all_methods(cache, tmp_path):
+@pytest.mark.slow
+def test_every_cell_agrees_with_a_recount(cache, tmp_path):
     lines = []
-    tasks = [Task("compas", seed=0, inputs=2, retrained=1)]
-    results, curves = run(tasks, names(), cache, report=lines.append)
-    assert (results["error"] == "").all(), results["error"].tolist()
-    assert results["method"].tolist() == list(names())
+    tasks = [Task("compas", seed=0, people=2)]
+    results = run(tasks, names(), cache, report=lines.append)
+    assert (results.cells["error"] == "").all(), results.cells["error"].tolist()
+    assert results.cells["method"].tolist() == list(names())
     assert len(lines) == 1 + len(names())
-    ours = results[results["method"].isin(list(experiment.OURS))]
-    assert len(ours) == 2
-    assert (ours[["found", "valid", "vdelta"]] == 1.0).all(axis=None)
-    assert (results["seconds"] > 0.0).all()
-    assert set(curves["seed"]) == {0}
-    for row in results.to_dict("records"):
-        (task,) = tasks
-        made, arrays = problem(task, cache), stored(cache, task, row["method"])
-        points = arrays["points"]
+    assert (results.cells["seconds"] > 0.0).all()
+    assert set(results.curves["seed"]) == {0}
+    made = problem(tasks[0], cache)
+    judges = [net for kind in ("new data", "without 1%") for net in made.nets.retrained[kind]]
+    for name, table in results.people.groupby("method"):
+        points = stored(cache, tasks[0], name)["points"]
         there = np.isfinite(points).all(axis=1)
-        assert row["found"] == there.mean()
-        if there.any():
-            given = points[there]
-            assert row["l1"] == pytest.approx(np.abs(given - made.X[there]).mean())
-            valid = np.array([net.predict(given) == 1 for net in made.retrained]).mean(axis=0)
-            assert row["vr"] == pytest.approx(valid.sum() / len(points))
-            worst = [pp.worst_case(made.net, x, made.delta).margin >= 0.0 for x in given]
-            assert row["vdelta"] == pytest.approx(sum(worst) / len(points))
-    # Nothing is run again, and what comes from files is the same.
-    again, _ = run(tasks, names(), cache)
-    pd.testing.assert_frame_equal(again, results)
-    paths = experiment.write(results, curves, tmp_path / "out")
-    assert all(path.stat().st_size > 0 for path in paths)
-    text = (tmp_path / "out" / "results.md").read_text()
+        assert table["found"].tolist() == there.tolist()
+        for i, row in enumerate(table.to_dict("records")):
+            x, point = made.X[i], points[i]
+            if not there[i]:
+                assert (row["vr"], row["all"], row["vdelta"], row["valid"]) == (0, 0, 0, 0)
+                continue
+            assert row["l1"] == pytest.approx(np.abs(point - x).mean())
+            assert row["changed"] == (np.abs(point - x) > 1e-6).sum()
+            votes = [net.predict([point])[0] == 1 for net in judges]
+            assert (row["vr"], row["all"]) == (np.mean(votes), all(votes))
+            assert row["vdelta"] == (pp.worst_case(made.net, point, made.delta).margin >= 0.0)
+            assert row["plausible"] == (row["lof"] <= 1.5)
+            others = [net.predict([point])[0] == 1 for net in made.nets.retrained["without 10%"]]
+            assert row["vr without 10%"] == np.mean(others)
+    ours = results.people[results.people["method"].isin(["PROPLACE", "PROPLACE-sparse"])]
+    assert (ours[["found", "valid", "vdelta", "vr within delta"]] == 1.0).all(axis=None)
+    # Cells from files are the same.
+    again = run(tasks, names(), cache)
+    pd.testing.assert_frame_equal(again.people, results.people)
+    pd.testing.assert_frame_equal(again.cells, results.cells)
+    text = output.markdown(results)
     for name in names():
-        assert f"| {name} |" in text
+        assert text.count(f"| {name} |") == (2 if name == "PROPLACE" else 3)
 
 
+def test_archive_gives_the_table_of_trained_networks(cache, tmp_path):
+    packed = build(tmp_path / "archive.zip", TASKS[:1], cache)
+    trained = run(TASKS[:1], ["PROPLACE", "RNCE"], cache)
+    archived = run(TASKS[:1], ["PROPLACE", "RNCE"], tmp_path, archive=packed.path)
+    pd.testing.assert_frame_equal(archived.people, trained.people)
+    assert not list(tmp_path.glob("*.npz"))
+
+
+def test_learned_set_contains_its_history_and_required_networks_are_others(cache):
+    made = problem(TASKS[0], cache)
+    learned = OURS["PROPLACE-learned"][0](made)["delta"]
+    assert sum(learned.contains(net) for net in made.nets.history) >= 12
+    options = OURS["PROPLACE-networks"][0](made)
+    assert [net for net, _ in options["required_models"]] == made.nets.calibration[::2]
+    assert options["delta"] <= made.delta
+    calibrated = OURS["PROPLACE-calibrated"][0](made)["delta"]
+    assert calibrated in made.curve["delta"].tolist()
+
+
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     names = ["PROPLACE", "WCE", "RNCE"]
-    whole, whole_curves = run(TASKS, names, tmp_path / "whole")
+    whole = run(TASKS, names, tmp_path / "whole")
 
     def interrupt(line):
         if line.startswith("cell 2/"):
@@ -81,20 +109,18 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         run(TASKS, names, tmp_path / "parts", report=interrupt)
-    measured, measure = [], experiment.measure
+    measured, measure = [], experiment.answered
 
-    def counting(name, made, reference):
+    def counting(name, made):
         measured.append((made.task.seed, name))
-        return measure(name, made, reference)
+        return measure(name, made)
 
-    monkeypatch.setattr(experiment, "measure", counting)
-    rest, rest_curves = run(TASKS, names, tmp_path / "parts")
+    monkeypatch.setattr(experiment, "answered", counting)
+    rest = run(TASKS, names, tmp_path / "parts")
     assert (0, "PROPLACE") not in measured
     assert (1, "RNCE") in measured
-    pd.testing.assert_frame_equal(
-        rest.drop(columns="seconds"), whole.drop(columns="seconds"), check_exact=True
-    )
-    pd.testing.assert_frame_equal(rest_curves, whole_curves)
+    pd.testing.assert_frame_equal(rest.people, whole.people, check_exact=True)
+    pd.testing.assert_frame_equal(rest.curves, whole.curves, check_exact=True)
 
 
 def test_a_failing_method_does_not_lose_the_others(tmp_path, monkeypatch):
@@ -103,25 +129,25 @@ def test_a_failing_method_does_not_lose_the_others(tmp_path, monkeypatch):
             raise RuntimeError("out of luck")
 
     monkeypatch.setitem(experiment.METHODS, "WCE", Broken)
-    results, _ = run(TASKS[:1], ["WCE", "RNCE"], tmp_path)
-    assert results["error"].tolist() == ["RuntimeError: out of luck", ""]
-    assert results["vr"].notna().tolist() == [False, True]
-    assert not list(TASKS[0].folder(tmp_path).glob("WCE-*"))
+    results = run(TASKS[:1], ["WCE", "RNCE"], tmp_path)
+    assert results.cells["error"].tolist() == ["RuntimeError: out of luck", ""]
+    assert set(results.people["method"]) == {"RNCE"}
+    assert not list((tmp_path / TASKS[0].name).glob("WCE-*"))
     text = output.markdown(results)
-    assert "FAILED: compas, seed 0, WCE: RuntimeError: out of luck" in text
+    assert "FAILED: compas, 6x6, seed 0, WCE: RuntimeError: out of luck" in text
     assert "| RNCE |" in text
 
 
 def test_both_searches_agree_on_every_person(cache):
-    tasks = [Task("compas", seed, inputs=12, retrained=1) for seed in (0, 1)]
-    results, _ = run(tasks, list(experiment.OURS), cache)
-    assert results["error"].tolist() == 4 * [""]
-    for task in tasks:
-        made = problem(task, cache)
-        tree, bilevel = (stored(cache, task, name)["points"] for name in experiment.OURS)
-        assert np.isfinite(tree).all()
-        distances = [np.abs(points - made.X).mean(axis=1) for points in (tree, bilevel)]
-        assert distances[0] == pytest.approx(distances[1], abs=1e-6)
+    tasks = [Task("compas", seed) for seed in (0, 1)]
+    searches = ["PROPLACE", "PROPLACE-Algorithm-1"]
+    results = run(tasks, searches, cache)
+    assert results.cells["error"].tolist() == 4 * [""]
+    tree, bilevel = (
+        results.people.loc[results.people["method"] == name, "l1"].to_numpy() for name in searches
+    )
+    assert len(tree) == 24
+    assert tree == pytest.approx(bilevel, abs=1e-6)
 
 
 def test_each_search_is_used_by_its_row(cache, monkeypatch):
@@ -132,27 +158,25 @@ def test_each_search_is_used_by_its_row(cache, monkeypatch):
             used.append((self.search, self.time_limit))
             return super().fit(*rows)
 
-    monkeypatch.setattr(experiment, "Proplace", Recording)
+    monkeypatch.setattr(ours, "Proplace", Recording)
     made = problem(TASKS[0], cache)
-    for name in experiment.OURS:
-        experiment.measure(name, made, experiment._outliers("compas", None))
+    for name in ("PROPLACE", "PROPLACE-Algorithm-1"):
+        experiment.answered(name, made)
     assert used == [("tree", None), ("bilevel", None)]
 
 
 def test_unknown_methods_are_named(tmp_path):
-    with raises(OptionError, name="methods", value="DICE", match="PROPLACE-Algorithm-1, WCE"):
+    with raises(OptionError, name="methods", value="DICE", match="PROPLACE-typical, WCE"):
         run(TASKS, ["DICE"], tmp_path)
 
 
-def test_options_follow_a_calibrated_delta(cache):
+def test_options_follow_delta(cache):
     made = problem(TASKS[0], cache)
     assert experiment.options("MILP-R", made)["delta"] == pytest.approx(0.03)
     assert experiment.options("PROTO-R", made)["delta"] == pytest.approx(0.02)
     twice = dataclasses.replace(made, delta=0.04)
     assert experiment.options("MILP-R", twice)["delta"] == pytest.approx(0.06)
-    for name, search in (("PROPLACE", "tree"), ("PROPLACE-Algorithm-1", "bilevel")):
-        expected = {"delta": 0.04, "k": 8, "time_limit": None, "search": search}
-        assert experiment.options(name, twice) == expected
+    assert OURS["PROPLACE"][0](twice) == {"delta": 0.04}
     assert "delta" not in experiment.options("RobX", twice)
 
 
@@ -177,7 +201,7 @@ def test_a_method_that_was_added_later_is_in_the_tables(tmp_path, monkeypatch):
     assert results["method"].tolist() == ["FIRST", "RNCE"]
     assert (results[["found", "valid", "vdelta"]] == 1.0).all(axis=None)
     assert results["l1"][0] >= results["l1"][1]
-    (line,) = [each for each in done.output.splitlines() if each.startswith("| FIRST | 100.0")]
+    (line, _) = [each for each in done.output.splitlines() if each.startswith("| FIRST | 100")]
     assert line.endswith("| - |")  # the paper has no figures of it
 
 
@@ -200,13 +224,13 @@ class Base(RobustBaseline):
 
 
 def test_method_is_run_again_only_if_its_code_changed(cache, tmp_path, monkeypatch):
-    runs, measure = [], experiment.measure
+    runs, measure = [], experiment.answered
 
-    def counting(name, made, reference):
+    def counting(name, made):
         runs.append(name)
-        return measure(name, made, reference)
+        return measure(name, made)
 
-    monkeypatch.setattr(experiment, "measure", counting)
+    monkeypatch.setattr(experiment, "answered", counting)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
@@ -217,9 +241,9 @@ def test_method_is_run_again_only_if_its_code_changed(cache, tmp_path, monkeypat
             monkeypatch.delitem(sys.modules, name, raising=False)
         importlib.invalidate_caches()
         monkeypatch.setitem(METHODS, "MINE: v/1", importlib.import_module("mine").Mine)
-        results, _ = run(TASKS[:1], ["MINE: v/1", "RNCE"], cache)
-        assert results["error"].tolist() == ["", ""]
-        return results["l1"][0]
+        results = run(TASKS[:1], ["MINE: v/1", "RNCE"], cache)
+        assert results.cells["error"].tolist() == ["", ""]
+        return results.people["l1"][:4].mean()
 
     first = l1(row=0, more=0)
     runs.clear()
@@ -237,22 +261,22 @@ def test_method_without_source_file_is_run_each_time(cache, monkeypatch):
     typed = type("Typed", (FirstRobustRow,), {})
     typed.__module__ = "__main__"
     monkeypatch.setitem(METHODS, "TYPED", typed)
-    before = set(TASKS[0].folder(cache).iterdir())
-    results, _ = run(TASKS[:1], ["TYPED"], cache)
-    assert results["error"].tolist() == [""]
-    assert not {path.name for path in set(TASKS[0].folder(cache).iterdir()) - before}
+    before = set((cache / TASKS[0].name).iterdir())
+    results = run(TASKS[:1], ["TYPED"], cache)
+    assert results.cells["error"].tolist() == [""]
+    assert not {path.name for path in set((cache / TASKS[0].name).iterdir()) - before}
     assert protocol.source_digest(FirstRobustRow) is not None
     assert protocol.source_digest(typed) is None
 
 
 def test_change_of_package_runs_every_method_again(tmp_path, monkeypatch):
-    runs, measure = [], experiment.measure
+    runs, measure = [], experiment.answered
 
-    def counting(name, made, reference):
+    def counting(name, made):
         runs.append((name, made.code))
-        return measure(name, made, reference)
+        return measure(name, made)
 
-    monkeypatch.setattr(experiment, "measure", counting)
+    monkeypatch.setattr(experiment, "answered", counting)
     for code in ("one", "one", "two"):
         monkeypatch.setattr(
             protocol,
@@ -262,12 +286,13 @@ def test_change_of_package_runs_every_method_again(tmp_path, monkeypatch):
         experiment._problem.cache_clear()  # as a new process begins
         run(TASKS[:1], ["WCE"], tmp_path)
     assert runs == [("WCE", "one"), ("WCE", "two")]
-    assert len(list(TASKS[0].folder(tmp_path).glob("curve-*.csv"))) == 2
+    assert len(list((tmp_path / TASKS[0].name).glob("curve-*.csv"))) == 2
 
 
 def test_a_worker_learns_of_a_method_that_was_added_later(cache, monkeypatch):
     monkeypatch.setitem(METHODS, "FIRST", FirstRobustRow)  # so that it is gone in the end
     del METHODS["FIRST"]
-    record = experiment._record(TASKS[1], "FIRST", FirstRobustRow, None, cache, None)
-    assert record["error"] == ""
-    assert record["vdelta"] == 1.0
+    source = experiment._Source(cache, None, None)
+    cell, people = experiment._cell(TASKS[1], "FIRST", FirstRobustRow, None, source)
+    assert cell["error"] == ""
+    assert (people["vdelta"] == 1.0).all()

@@ -108,7 +108,7 @@ def test_evaluate_gives_one_row_each_and_counts_missing_answers_as_failures():
 
 def test_evaluate_leaves_out_what_was_not_asked_for():
     table = metrics.evaluate([[0.8]] * 3, ORIGINALS, threshold(0.5))
-    assert list(table) == ["found", "valid", "l1"]
+    assert list(table) == ["found", "valid", "l1", "changed"]
 
 
 def test_evaluate_all_missing():

@@ -7,9 +7,10 @@ import pandas as pd
 
 import proplace as pp
 from proplace.experiment.data import Dataset, halves
-from proplace.experiment.protocol import Settings
+from proplace.experiment.settings import Counts, Settings
 
-SETTINGS = Settings(widths=(6, 6), epochs=25, delta=0.02, k=8)
+COUNTS = Counts(1, 1, 1, 1, 1, calibration=4, history=14, people=12)
+SETTINGS = Settings(widths=(6, 6), epochs=25, delta=0.02, k=8, counts=COUNTS)
 
 
 def toy(rows=700):

@@ -122,7 +122,7 @@ def test_second_request_tests_no_training_row_again(monkeypatch):
         return prove(guarantee, rows, *given, **options)
 
     monkeypatch.setattr(neighbours, "prove", counting)
-    monkeypatch.setattr(pp.Proplace, "learn", lambda *_: made.append("fit"))
+    monkeypatch.setattr(pp.Proplace, "fit_rows", lambda *_: made.append("fit"))
     first = explainer.explain(REFUSED[:2], "granted", immutable=["age", "job"])
     second = explainer.explain(REFUSED[:2], "granted", ranges={"income": (0, 90_000)})
     assert not made

@@ -16,7 +16,7 @@ from torch import nn
 import proplace as pp
 from proplace.baselines import Wachter
 from proplace.core.errors import ModelMismatchError
-from proplace.explain.record import answer_facts
+from proplace.explain.record import explanation_json
 from support.errors import raises
 
 RNG = np.random.default_rng(0)
@@ -168,7 +168,7 @@ def test_required_model_is_compared_and_evaluated_on_arrays():
     negate_torch(other)
     for e in explainer.explain(people):
         assert e.status == "model_mismatch"
-        assert e.reason.startswith("network 2 itself")
+        assert e.reason.startswith("the original of network 2")
     with raises(ModelMismatchError, match="network 2"):
         pp.Proplace(model, 0.002, required_models=[required], k=5).fit(X)
 
@@ -216,7 +216,7 @@ def test_result_says_that_the_original_was_not_run(kind, tmp_path):
     assert not any(e.checked_with_original for e in result)
     assert not result.to_frame()["checked_with_original"].any()
     assert result.provenance.has_original is False
-    facts = answer_facts(result[0], result.provenance)
+    facts = explanation_json(result[0], result.provenance)
     assert facts["checked_with_original"] is False
     assert pp.certify(source, X, 0.002).checked_with_original is False
     page = result.report(tmp_path / "page.html").read_text()
@@ -230,7 +230,7 @@ def test_result_says_that_the_original_was_run(tmp_path):
     result = explainer.explain(refused(model, 3))
     assert result.to_frame()["checked_with_original"].all()
     assert result.provenance.has_original
-    assert answer_facts(result[0], result.provenance)["checked_with_original"] is True
+    assert explanation_json(result[0], result.provenance)["checked_with_original"] is True
     page = result.report(tmp_path / "page.html").read_text()
     assert "The original model itself was run on each answer" in page
     (member,) = json.loads(json.dumps(result.provenance.to_dict()))["guarantee"]["members"]

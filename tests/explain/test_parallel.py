@@ -223,7 +223,7 @@ def test_a_result_of_another_item_is_not_taken(monkeypatch):
                 asked.append(item)
                 yield number + self.stale, item
 
-    monkeypatch.setattr("proplace.explain.parallel._Crew", Crew)
+    monkeypatch.setattr("proplace.explain.parallel._Pool", Crew)
     with workers_of(None, loky()) as workers:
         assert list(workers.map("abc")) == ["a", "b", "c"]
     assert asked == ["a", "a", "b", "c"]
@@ -271,9 +271,8 @@ def test_workers_die_with_their_parent(tmp_path, number, proc):
 
 def test_workers_that_start_after_their_parent_has_died_end_at_once():
     """The parent may die before a worker has looked at it for the first time."""
-    code = (
-        "import os, time; from proplace.explain.parallel import _follow; _follow(os.getppid() + 1)"
-    )
+    imports = "import os, time; from proplace.explain.parallel import _exit_with_parent"
+    code = f"{imports}; _exit_with_parent(os.getppid() + 1)"
     words = [sys.executable, "-c", f"{code}; time.sleep(3600)"]
     done = subprocess.run(words, check=False, timeout=PATIENCE)
     assert done.returncode == 1

@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 import proplace as pp
 from proplace.batch import explain_file
 from proplace.core.errors import DraftWarning, SchemaError
-from proplace.explain.record import answer_facts
+from proplace.explain.record import explanation_json
 from proplace.schema.infer import readable_grid
 from real_data import folder
 from support.errors import raises
@@ -196,7 +196,7 @@ def test_words_page_and_json_say_what_was_certified(case, tmp_path, monkeypatch)
         if not e.found:
             continue
         words, changed = e.describe(), e.changed
-        facts = json.loads(json.dumps(answer_facts(e, result.provenance)))
+        facts = json.loads(json.dumps(explanation_json(e, result.provenance)))
         assert facts["counterfactual"] == e.counterfactual.to_dict()
         assert facts["original"] == e.original.to_dict()
         for (name, (before, after)), said in zip(changed.items(), words.claims, strict=True):

@@ -82,7 +82,7 @@ def test_the_tree_finds_what_algorithm_1_finds(pipeline):
 
 def test_neighbours_bear_the_miss(pipeline):
     explainer, _ = explained(pipeline, people=1)
-    wide = explainer.asked(explainer.request(tolerance=TOLERANCE))
+    wide = explainer.for_request(explainer.request(tolerance=TOLERANCE))
     assert 0 < len(wide.robust_rows()) < len(explainer.robust_rows())
 
 
@@ -149,7 +149,7 @@ def test_workers_find_the_same(pipeline):
 def test_the_proof_is_asked_for_the_whole_box(pipeline):
     """A point that is robust only where it is met exactly has no proof."""
     explainer, plain = explained(pipeline, tolerance=None, people=4)
-    wide = explainer.asked(explainer.request(tolerance=TOLERANCE))
+    wide = explainer.for_request(explainer.request(tolerance=TOLERANCE))
     rows = plain.encoded_counterfactuals
     assert prove(explainer.guarantee_, rows, 1).robust.all()
     assert not prove(wide.guarantee_, rows, 1).robust.any()

@@ -29,8 +29,13 @@ def actions(result):
     ]
 
 
-def test_ledger_that_is_moved_while_open_is_an_error_and_not_made_anew(book, result, tmp_path):
+@pytest.mark.parametrize("connected", [True, False])
+def test_ledger_that_is_moved_while_open_is_an_error_and_not_made_anew(
+    book, result, tmp_path, connected
+):
     with pp.Ledger(book, create=False) as ledger:
+        if not connected:  # the next action opens the file again
+            ledger.close()
         for path in tmp_path.glob("promises.db*"):
             path.rename(path.with_name(path.name.replace("promises", "moved")))
         for act in actions(result):

@@ -7,7 +7,7 @@ import pytest
 
 import proplace as pp
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE, seen
-from proplace.ledger.verdicts import NOTES, READ_YES
+from proplace.ledger.verdicts import NETWORK_ACCEPTS, NOTES
 from support.lenders import promise_rows
 
 
@@ -39,12 +39,12 @@ def test_the_page_says_what_the_audit_found(audit, tmp_path):
 
 def test_an_alarm_comes_first(audit, tmp_path):
     note = audit.found.note.copy()
-    audit.found.note[0] = READ_YES
+    audit.found.note[0] = NETWORK_ACCEPTS
     try:
         text = audit.report(tmp_path / "audit.html").read_text()
     finally:
         audit.found.note[:] = note
-    assert NOTES[READ_YES] in text
+    assert NOTES[NETWORK_ACCEPTS] in text
     assert text.index("Do not release this model") < text.index("What the verdicts mean")
 
 

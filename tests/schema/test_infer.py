@@ -185,6 +185,11 @@ def test_few_other_numbers_do_not_change_a_drafted_step():
     assert (feature.lower, feature.upper, feature.step) == (100, 9900, 100)
     (feature,) = Schema.infer(pd.DataFrame({"a": [*hundreds, *range(51, 100, 3)]})).features
     assert feature.step == 1
+    means = [2.5639510341916423, 2.397237827715356]  # of each class, in the place of missing counts
+    (feature,) = Schema.infer(pd.DataFrame({"a": [*range(18), *means]})).features
+    assert feature.step == 1
+    (feature,) = Schema.infer(pd.DataFrame({"a": [*range(7), *means]})).features
+    assert feature.step < 1
 
 
 @pytest.mark.parametrize(
@@ -257,7 +262,7 @@ def test_ages_and_protected_traits_are_pointed_out_until_they_are_named():
     [
         *(
             (name, True)
-            for name in ("Gender", "race_white", "ETHNICITY", "religion", "nationality")
+            for name in ("Gender", "race_white", "white", "ETHNICITY", "religion", "nationality")
         ),
         *((name, True) for name in ("native-country", "foreign_worker", "disability status")),
         *((name, False) for name in ("age", "essex", "racecourse", "country", "worker", "status")),

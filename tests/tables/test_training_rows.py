@@ -108,6 +108,10 @@ def test_fit_points_out_codes_in_columns_that_nobody_described():
     (note,) = caught
     assert note.filename == __file__
     assert explainer.schema_.by_name["a"].lower == -9.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DraftWarning)
+        calibrate_delta(model, table, retrained=[model], target=True, deltas=[0.001], k=3)
+    assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = explainer.explain(table[~y][:2], True, ranges={"a": (0, None)})

@@ -94,7 +94,7 @@ class Baseline(Explainer):
         """Raise ``OptionError`` for the first parameter that is not valid."""
         integer("seed", self.seed, least=0)
 
-    def learn(self, rows: Array) -> None:
+    def fit_rows(self, rows: Array) -> None:
         """Fit the distance and the ranges of the columns."""
         self.guarantee_ = Guarantee((Member(self.net_, Shifts.of(self.net_, 0.0)),))
         self.units_ = 1.0 / (self.net_.inputs * self._column_units)
@@ -226,8 +226,8 @@ class RobustBaseline(Baseline):
         super().__init__(model, schema=schema, seed=seed, n_jobs=n_jobs)
         self.delta = delta
 
-    def learn(self, rows: Array) -> None:
+    def fit_rows(self, rows: Array) -> None:
         """Fit what every baseline fits, and Delta."""
-        super().learn(rows)
+        super().fit_rows(rows)
         member = self.model_.member(shifts_for(self.model_, self.delta))
         self.guarantee_ = Guarantee((member,))

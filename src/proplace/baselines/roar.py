@@ -49,6 +49,9 @@ class Roar(Baseline):
         The search ends when the loss changes by less in a step.
     iterations
         Most steps.
+    standardised
+        True to use the coefficients for standardised columns as if they were for the encoded ones, as
+        the published run does.
 
     Examples
     --------
@@ -75,6 +78,7 @@ class Roar(Baseline):
         samples: int = 5000,
         tolerance: float = 1e-3,
         iterations: int = 5000,
+        standardised: bool = False,
     ) -> None:
         super().__init__(model, schema=schema, seed=seed, n_jobs=n_jobs)
         self.rate = rate
@@ -83,6 +87,7 @@ class Roar(Baseline):
         self.samples = samples
         self.tolerance = tolerance
         self.iterations = iterations
+        self.standardised = standardised
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
@@ -116,8 +121,10 @@ class Roar(Baseline):
             Z = noise - shift
             A = (Z * weight[:, None]).T @ Z + np.eye(width)
             w = np.linalg.solve(A, (Z * weight[:, None]).T @ (score - level))
-            coefficients[i] = w / spread
-            intercepts[i] = level - w @ shift - coefficients[i] @ centre
+            coefficients[i], intercepts[i] = w, level - w @ shift
+            if not self.standardised:
+                coefficients[i] /= spread
+                intercepts[i] -= coefficients[i] @ centre
         return coefficients, intercepts
 
     def propose(self, X: Array, target: int) -> list[Candidate]:

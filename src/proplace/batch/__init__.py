@@ -148,7 +148,7 @@ def explain_file(
             raise TableError(
                 f"{source.path}: there is no column {name!r} to keep as an id", name=name
             )
-    asked = explainer.asked(request)
+    asked = explainer.for_request(request)
     setting = asked.setting
     layout = Layout.of(setting, ids, kind, source)
     question = {

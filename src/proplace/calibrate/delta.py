@@ -45,9 +45,9 @@ import pandas as pd
 
 from proplace.calibrate.conformal import HeldOutResult, bounds, check_enough, probability
 from proplace.calibrate.refits import Rows, check_refits, refitted
-from proplace.calibrate.trials import CalibrationTask, Retrained
+from proplace.calibrate.trials import CalibrationTask, Retrained, without_table_warnings
 from proplace.certification import certify
-from proplace.core.errors import InputError, OptionError, RowsSkippedWarning, require
+from proplace.core.errors import InputError, OptionError, require
 from proplace.core.options import integer, not_negative, processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
@@ -391,7 +391,7 @@ def calibrate_delta(
     (0.07, 0.1)
     >>> print(found)
     Delta 0.07: 1 retrained model accepts 100.0% of the counterfactuals of 1 person (delta 0: 0.0%).
-    Mean distance 0.416 (delta 0: 0.3); 100% of these people have a counterfactual, and 3 of 3 ...
+    Mean distance 0.416 (delta 0: 0.3). 100% of these people have a counterfactual, and 3 of 3 ...
     >>> later = [Network([([[1.0]], [-0.4 - 0.01 * n])]) for n in range(20)]
     >>> found = calibrate_delta(
     ...     net, rows, retrained=later, people=rows, risk=0.2, held_out=0.5, deltas=[0.04, 0.07]
@@ -415,8 +415,7 @@ def calibrate_delta(
     if risk is not None:
         check_enough(len(choosing), risk)
     base, declared = Model.of(source, cutoff=cutoff), schema is not None
-    with warnings.catch_warnings():  # skipped rows are reported when the regions are made
-        warnings.simplefilter("ignore", RowsSkippedWarning)
+    with without_table_warnings():  # the rows of the regions are read again below
         whole, *_ = training_rows(model_of(base, schema), X, declared=declared)
     labels = y if refits is not None else None
     rows = Rows.of(whole, X, labels, whole.target(target), seed=seed, split=people is None)
@@ -441,7 +440,8 @@ def calibrate_delta(
 
     def trial_at(delta: float | Shifts, size: float) -> Trial:
         explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs, time_limit=seconds)
-        trial = task.measure(explainer.fit(known), size)
+        with without_table_warnings():
+            trial = task.measure(explainer.fit(known), size)
         advance(1)
         return trial
 

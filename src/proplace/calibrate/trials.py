@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pandas as pd
 
 from proplace.certification import certify
 from proplace.core.errors import (
+    DraftWarning,
     InputError,
     ModelMismatchError,
     ModelNotSupportedError,
@@ -27,7 +29,7 @@ from proplace.tables.frames import as_frame
 from proplace.tables.rows import model_of, training_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from proplace.calibrate.conformal import Honours
     from proplace.core.network import Array
@@ -44,6 +46,15 @@ if TYPE_CHECKING:
 _ENOUGH_MARGIN = 2.0 * max(DEFAULT_MARGIN, SLACK)
 _SEARCH_ROWS = 2000  # rows that determine the largest size of interest
 _LARGEST = 2.0**40  # largest size that is tried
+
+
+@contextmanager
+def without_table_warnings() -> Iterator[None]:
+    """Suppress warnings about a training table that another step reads, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RowsSkippedWarning)
+        warnings.simplefilter("ignore", DraftWarning)
+        yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +74,7 @@ class Retrained:
             own = with_cutoff_of(base, model_of(source, None))
             if schema is not None:  # scalers may have been refitted
                 own = own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
-            with warnings.catch_warnings():  # the current model has reported the skipped rows
-                warnings.simplefilter("ignore", RowsSkippedWarning)
+            with without_table_warnings():
                 model, _, _ = training_rows(own, X_train, declared=declared)
         except (InputError, ModelMismatchError, ModelNotSupportedError, SchemaError) as error:
             raise type(error)(f"{name}: {error}", name=name) from error

@@ -30,14 +30,27 @@ Seed = Annotated[
     typer.Option(
         min=0,
         metavar="N",
-        help="Training seed; repeatable. Default: 0, 1, 2.",
+        help="Training seed; repeatable. Default: 0 to 9.",
+        rich_help_panel="What to run",
+    ),
+]
+Width = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Neurons of both hidden layers: 10, 20 or 50 in the archive; repeatable. Default: as "
+        "in the paper.",
         rich_help_panel="What to run",
     ),
 ]
 People = Annotated[
-    int,
+    int | None,
     typer.Option(
-        min=1, metavar="N", help="People to explain per seed.", rich_help_panel="What to run"
+        min=1,
+        metavar="N",
+        help="Largest number of people per seed. Default: all 50.",
+        rich_help_panel="What to run",
     ),
 ]
 Actionable = Annotated[
@@ -48,12 +61,39 @@ Actionable = Annotated[
         rich_help_panel="What to run",
     ),
 ]
+AsPublished = Annotated[
+    bool,
+    typer.Option(
+        "--as-published",
+        help="Run the other methods as the published code does, where it contradicts the paper.",
+        rich_help_panel="What to run",
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         help="Cells to run at the same time; -1: one per processor. Default: 1.",
         rich_help_panel="Running",
+    ),
+]
+Networks = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Archive of trained networks. Default: that of the repository; without one, networks are "
+        "trained into the cache.",
+        rich_help_panel="Networks",
+    ),
+]
+Train = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Train the networks, write them to this archive, and stop.",
+        rich_help_panel="Networks",
     ),
 ]
 Out = Annotated[
@@ -70,8 +110,12 @@ def experiment(
     data: Data = None,
     method: Method = None,
     seed: Seed = None,
-    people: People = 50,
+    width: Width = None,
+    people: People = None,
     actionable: Actionable = False,
+    as_published: AsPublished = False,
+    archive: Networks = None,
+    train: Train = None,
     jobs: Jobs = None,
     out: Out = Path("experiment"),
 ) -> None:
@@ -86,10 +130,10 @@ def experiment(
     """
     from proplace.core.errors import OptionError  # noqa: PLC0415
     from proplace.core.options import processes  # noqa: PLC0415
-    from proplace.experiment import output, protocol, run, settings  # noqa: PLC0415  (quick help)
+    from proplace.experiment import output, run, settings  # noqa: PLC0415  (quick help)
+    from proplace.experiment.archive import BUNDLED, build  # noqa: PLC0415
 
     number = processes("--jobs", jobs) or 1
-    output.check()
     names = [name.lower() for name in data or settings.DATA]
     for name in names:
         if name not in settings.DATA:
@@ -97,21 +141,30 @@ def experiment(
             raise OptionError(
                 f"--data must be one of {known}, not {name!r}", name="--data", value=name
             )
+    sizes = settings.SIZES if train is not None else [None]
     tasks = [
-        protocol.Task(name, one, people, actionable=actionable)
+        settings.Task(name, one, size, people, actionable, as_published)
         for name in dict.fromkeys(names)
-        for one in dict.fromkeys([0, 1, 2] if seed is None else seed)
+        for size in dict.fromkeys([(w, w) for w in width] if width else sizes)
+        for one in dict.fromkeys(settings.SEEDS if seed is None else seed)
     ]
-    results, curves = run.run(
+    if train is not None:
+        made = build(train, tasks, out / "cache", n_jobs=number, report=tell)
+        echo(f"wrote {train} with SHA-256 {made.digest} of its checksums")
+        return
+    output.check()
+    bundled = BUNDLED if BUNDLED.exists() else None
+    results = run.run(
         tasks,
         list(dict.fromkeys(method or run.names())),
         out / "cache",
+        archive=archive or bundled,
         n_jobs=number,
         report=tell,
     )
-    for path in run.write(results, curves, out):
+    for path in output.write(results, out):
         echo(f"wrote {path}")
     for line in ["", *(out / "results.md").read_text(encoding="utf-8").split("\n")]:
         echo(line)
-    if (results["error"] != "").any():
+    if (results.cells["error"] != "").any():
         raise typer.Exit(1)

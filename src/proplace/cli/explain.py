@@ -397,11 +397,11 @@ def _within(answer: Explanation) -> str:
 
 def echo_json(result: Explanations, row: int | None, agreement: Mapping[str, Any]) -> None:
     """Print all facts about each answer, its certificate included."""
-    from proplace.explain.record import answer_facts  # noqa: PLC0415
+    from proplace.explain.record import explanation_json  # noqa: PLC0415
 
     made = result.provenance
     assert made is not None  # noqa: S101  (an explainer made it)
-    facts = [{"row": row, **answer_facts(answer, made), **agreement} for answer in result]
+    facts = [{"row": row, **explanation_json(answer, made), **agreement} for answer in result]
     typer.echo(json.dumps(facts, indent=2))
 
 

@@ -301,7 +301,7 @@ def train_all(
         rng = np.random.default_rng([seed, number])
         drawn = [rows(rng) for _ in range(count)]
         seeds = [_seed(seed, number, i) for i in range(count)]
-        return _two_classes(data, drawn, settings, seeds, short=short)
+        return two_classes(data, drawn, settings, seeds, short=short)
 
     def further(current: Network, count: int) -> list[Network]:
         number = next(numbers)
@@ -343,12 +343,13 @@ def train_all(
     )
 
 
-def _two_classes(
-    data: Dataset, rows: list[Rows], settings: Settings, seeds: list[int], *, short: bool
+def two_classes(
+    data: Dataset, rows: list[Rows], settings: Settings, seeds: list[int], *, short: bool = False
 ) -> list[Network]:
     """Train, and train a network again with another seed if it gives every row the same class.
 
-    This happens on GMC: 93% of its rows have label 1, and there are three epochs.
+    With ``short``, weights are rounded to 16 bits. A repetition is needed on GMC: 93% of its rows
+    have label 1, and there are three epochs.
     """
     networks: dict[int, Network] = {}
     missing = list(range(len(rows)))

@@ -1,13 +1,15 @@
-r"""What counterfactuals are worth: distance, plausibility, validity now and after retraining.
+r"""Measures of counterfactuals: distance, plausibility, validity now and after retraining.
 
-For an input :math:`x` and its counterfactual :math:`x'`, over d encoded columns:
+For an input :math:`x` and its counterfactual :math:`x'` with d encoded columns:
 
-- ``l1`` :math:`= \frac1d \sum_i |x'_i - x_i|`, the paper's normalised distance;
-- ``lof``: local outlier factor of :math:`x'` among reference rows (those of the desired class), with 10
-  neighbours: about 1 for an inlier, larger for an outlier;
-- ``valid``: whether the network gives :math:`x'` the target class;
-- ``vr``: share of retrained networks that do;
-- ``vdelta``: whether every network within delta does, by the exact test.
+- ``valid``: the network gives :math:`x'` the target class;
+- ``l1`` :math:`= \frac1d \sum_i |x'_i - x_i|`, the normalised distance of the paper;
+- ``changed``: number of columns that differ;
+- ``lof``: local outlier factor of :math:`x'` among reference rows (those of the desired class) with 10
+  neighbours, about 1 for an inlier;
+- ``plausible``: the local outlier factor is at most 1.5, above which the paper reads it as an outlier;
+- ``vr``: share of retrained networks that give :math:`x'` the target class, and ``all``: all do;
+- ``vdelta``: every network within delta does, by the exact test.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     Answers = Explanations | pd.DataFrame | npt.ArrayLike | str | os.PathLike[str]
 
 NEIGHBOURS = 10
+OUTLIER = 1.5  # local outlier factor above which a point is an outlier
+CHANGED = 1e-6  # smallest difference of a column that counts
 
 
 def l1(originals: npt.ArrayLike, counterfactuals: npt.ArrayLike) -> Array:
@@ -84,7 +88,7 @@ def vr(retrained: Sequence[Network], counterfactuals: npt.ArrayLike, target: int
 
 
 def vdelta(net: Network, counterfactuals: npt.ArrayLike, delta: Delta, target: int = 1) -> Mask:
-    """Whether every network within delta gives each row the target class (exact)."""
+    """Test exactly that every network within delta gives each row the target class."""
     return certify(net, counterfactuals, delta, target).robust
 
 
@@ -99,7 +103,7 @@ def evaluate(
     reference: npt.ArrayLike | LocalOutlierFactor | None = None,
     target: int = 1,
 ) -> pd.DataFrame:
-    """Measure counterfactuals, wherever they come from: one row per counterfactual.
+    """Measure counterfactuals of any origin: one row per counterfactual.
 
     Parameters
     ----------
@@ -121,18 +125,19 @@ def evaluate(
     Returns
     -------
     DataFrame
-        Columns ``found``, ``valid``, ``l1`` and, as far as asked for, ``lof``, ``vr`` and ``vdelta``.
-        Where nothing was found, ``valid``, ``vr`` and ``vdelta`` are 0: a person without an answer
-        has no valid one; ``l1`` and ``lof`` are missing.
+        Columns ``found``, ``valid``, ``l1`` and ``changed``; with ``reference`` also ``lof`` and
+        ``plausible``; with ``retrained`` also ``vr`` and ``all``; with ``delta`` also ``vdelta``. For a
+        person without a counterfactual, ``l1``, ``lof`` and ``changed`` are missing and the other
+        columns are 0.
 
     Examples
     --------
     >>> import proplace as pp
     >>> net = pp.Network([([[1.0]], [-0.5])])
     >>> evaluate([[0.7], [0.5]], [[0.2], [0.1]], net, delta=0.1)
-       found  valid   l1  vdelta
-    0   True    1.0  0.5     1.0
-    1   True    1.0  0.4     0.0
+       found  valid   l1  changed  vdelta
+    0   True    1.0  0.5      1.0     1.0
+    1   True    1.0  0.4      1.0     0.0
     """
     X = _encoded(originals, net, schema, "originals")
     points = _points(counterfactuals, net, schema)
@@ -154,10 +159,15 @@ def evaluate(
     some = bool(found.any())
     column("valid", net.predict(given) == target if some else [], 0.0)
     column("l1", l1(X[found], given), np.nan)
+    column("changed", (np.abs(given - X[found]) > CHANGED).sum(axis=1), np.nan)
     if reference is not None:
-        column("lof", lof(given, reference) if some else [], np.nan)
+        factors = lof(given, reference) if some else np.empty(0)
+        column("lof", factors, np.nan)
+        column("plausible", factors <= OUTLIER, 0.0)
     if len(retrained):
-        column("vr", vr(retrained, given, target) if some else [], 0.0)
+        shares = vr(retrained, given, target) if some else np.empty(0)
+        column("vr", shares, 0.0)
+        column("all", shares == 1.0, 0.0)
     if delta is not None:
         column("vdelta", vdelta(net, given, delta, target) if some else [], 0.0)
     if isinstance(originals, pd.DataFrame):

@@ -1,4 +1,7 @@
-"""Results as tables and pictures: mean and spread over training seeds, beside the paper's figures."""
+"""Tables and pictures of a run: means with intervals beside the figures of the paper.
+
+All files but those of seconds depend on the archive alone.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,23 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+
 from proplace.core.errors import require
-from proplace.experiment.protocol import ACCURACY, PUBLISHED, PUBLISHED_SECONDS
-from proplace.experiment.settings import SETTINGS
+from proplace.core.files import atomic_write
+from proplace.experiment.run import KEYS, MEASURES
+from proplace.experiment.settings import ACCURACY, PUBLISHED, PUBLISHED_SECONDS, SETTINGS
+from proplace.experiment.statistics import Interval, difference, interval, matrix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
-    import pandas as pd
+    from proplace.experiment.run import Results
 
-METRICS = ("vr", "vdelta", "l1", "lof")
+BASE = "PROPLACE"
+"""The method that all others are compared with."""
 LEAKS = {
     "heloc": (
         "**The published file leaks the label of 4,229 of its 9,871 rows.** In ten columns, missing "
@@ -24,11 +34,16 @@ LEAKS = {
         "compare with the paper. For results on credit data, use heloc-repaired."
     )
 }
-"""A warning for each data set that gives its label away, shown with its table."""
-_WHAT = "the pictures of the experiment"
+"""A warning for each data set with a leaked label, shown before its table."""
+_PICTURES = "the pictures of the experiment"
 _COLOURS = {
     "PROPLACE": "#d1495b",
     "PROPLACE-Algorithm-1": "#4a1019",
+    "PROPLACE-calibrated": "#e07a5f",
+    "PROPLACE-networks": "#f08080",
+    "PROPLACE-learned": "#9d0208",
+    "PROPLACE-sparse": "#f4a261",
+    "PROPLACE-typical": "#c77dff",
     "RNCE": "#edae49",
     "MILP-R": "#00798c",
     "PROTO-R": "#30638e",
@@ -39,128 +54,257 @@ _COLOURS = {
 }
 # Both searches end at the same point, so one has a small mark on the large mark of the other.
 _SIZE_AND_ORDER = {"PROPLACE": (9, 3), "PROPLACE-Algorithm-1": (4, 4)}
-_SHOWN = {"vr": (100.0, 1), "vdelta": (100.0, 1), "l1": (1.0, 3), "lof": (1.0, 2)}
 
 
-def summary(results: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation over seeds, one row per data set and method."""
-    good = results[results["error"] == ""]
-    columns = ["found", "valid", *METRICS, "seconds"]
-    groups = good.groupby(["data", "method"], sort=False)[columns]
-    means, spreads = groups.mean(), groups.std()
-    table = means.join(spreads.add_suffix("_sd"))
-    table["seeds"] = groups.size()
-    return table.reset_index()
+def summary(people: pd.DataFrame) -> pd.DataFrame:
+    """Return mean, lower and upper end of every measure, one row per data set, network and method."""
+    rows = []
+    for data, network, part in groups(people):
+        for method in map(str, part["method"].drop_duplicates()):
+            row: dict[str, Any] = {"data": data, "network": network, "method": method}
+            for measure in [*MEASURES, *_kinds(part)]:
+                found = interval(matrix(part, method, measure))
+                row |= {
+                    measure: found.mean,
+                    f"{measure} low": found.low,
+                    f"{measure} high": found.high,
+                }
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def shown(mean: float, spread: float, metric: str) -> str:
-    """A mean with its spread, as in ``99.7 ± 0.3``; no spread of a single seed."""
-    factor, digits = _SHOWN[metric]
-    if not math.isfinite(mean):
+def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """Return data set, network and rows of each table, in the order of the run."""
+    return [
+        (str(key[0]), str(key[1]), part)
+        for key, part in table.groupby(["data", "network"], sort=False)
+        if isinstance(key, tuple)
+    ]
+
+
+def seeds(people: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of every measure, one row per data set, network, seed and method."""
+    columns = [*MEASURES, *_kinds(people)]
+    return people.groupby(list(KEYS), sort=False)[columns].mean().round(9).reset_index()
+
+
+def _kinds(people: pd.DataFrame) -> list[str]:
+    """Columns of the validity by kind of retraining."""
+    return [column for column in map(str, people) if column.startswith("vr ")]
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def percent(value: float) -> str:
+    """Return a share in percent, rounded down to 99.9 below 1."""
+    if not math.isfinite(value):
         return "-"
-    text = f"{factor * mean:.{digits}f}"
-    return text if not math.isfinite(spread) else f"{text} ± {factor * spread:.{digits}f}"
+    return "100" if value == 1.0 else f"{min(99.9, 100.0 * value):.1f}"
+
+
+def number(value: float, digits: int) -> str:
+    """Return a number with fixed digits."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
 
 
 def seconds(value: float) -> str:
-    """Seconds with two digits."""
+    """Return seconds with two digits."""
     return "-" if not math.isfinite(value) else f"{value:.2g}"
 
 
 def paper(data: str, method: str) -> str:
-    """The paper's figures of a cell, or a dash."""
-    row = PUBLISHED.get(method, {}).get(data.removesuffix("-repaired"))
-    if row is None or data.endswith("-repaired"):
+    """Return the figures of the paper, or a dash."""
+    # Both searches solve the problem of the paper.
+    row = PUBLISHED.get(method.removesuffix("-Algorithm-1"), {}).get(data)
+    if row is None:
         return "-"
     vr, vdelta, l1, lof = row
     return f"{vr} / {vdelta} / {l1:.3f} / {lof:.2f}"
 
 
-HEAD = ("method", "vr %", "vdelta %", "l1", "lof", "answered %", "s per CE", "paper")
+HEAD = (
+    "method", "vr %", "on all %", "vdelta %", "l1", "lof", "lof ≤ 1.5 %", "changed", "answered %",
+    "paper",
+)  # fmt: skip
 
 
-def rows(results: pd.DataFrame, data: str) -> Iterator[tuple[str, ...]]:
-    """The table of one data set, a row per method, in the order of :data:`HEAD`."""
-    table = summary(results)
-    for row in table[table["data"] == data].to_dict("records"):
-        method = str(row["method"])
+def rows(table: pd.DataFrame, data: str, network: str) -> Iterator[tuple[str, ...]]:
+    """Yield the lines of one table of :func:`summary`, in the order of :data:`HEAD`."""
+    for row in table[(table["data"] == data) & (table["network"] == network)].to_dict("records"):
+
+        def ranged(measure: str, digits: int, row: dict[Any, Any] = row) -> str:
+            low, high = (number(row[f"{measure} {end}"], digits) for end in ("low", "high"))
+            return f"{number(row[measure], digits)} [{low}, {high}]"
+
+        low, high = (percent(row[f"vr {end}"]) for end in ("low", "high"))
+        published = network == "x".join(map(str, SETTINGS[_published(data)].widths))
         yield (
-            method,
-            *(shown(row[name], row[f"{name}_sd"], name) for name in METRICS),
-            f"{100 * row['found']:.0f}",
-            seconds(row["seconds"]),
-            paper(data, method),
+            str(row["method"]),
+            f"{percent(row['vr'])} [{low}, {high}]",
+            percent(row["all"]),
+            percent(row["vdelta"]),
+            ranged("l1", 3),
+            ranged("lof", 2),
+            percent(row["plausible"]),
+            number(row["changed"], 1),
+            percent(row["found"]),
+            paper(data, str(row["method"])) if published else "-",
         )
 
 
-def setting(results: pd.DataFrame, data: str) -> str:
-    """One sentence on what the figures of a data set rest on."""
-    part = results[results["data"] == data].drop_duplicates("seed")
-    name = data.removesuffix("-repaired")
-    version = "" if name != "heloc" else " (file as published, with its label leak)"
-    if data.endswith("-repaired"):
-        version = " (repaired for the label leak)"
-    deltas = []
-    for row in part.to_dict("records"):
-        mark = " (calibrated)" if row["calibrated"] else ""
-        deltas.append(f"{row['delta']:g}{mark}")
-    same = len(set(deltas)) == 1
-    used = deltas[0] if same else ", ".join(deltas) + " for the seeds in turn"
-    filled = int((part["inputs"] - part["fresh"]).sum())
-    short = f"; {filled} of them are training rows" if filled else ""
+def setting(cells: pd.DataFrame, data: str, network: str) -> str:
+    """Return one sentence on delta, networks and people of a table."""
+    part = cells[(cells["data"] == data) & (cells["network"] == network)]
+    part = part.drop_duplicates("seed")
+    name = _published(data)
+    version = " (file as published, with its label leak)" if data in LEAKS else ""
+    version = " (repaired for the label leak)" if data != name else version
+    counts = part.groupby("delta").size()
+    used = ", ".join(
+        f"{delta:g}" + ("" if len(counts) == 1 else f" for {count} seed{'s'[: count > 1]}")
+        for delta, count in counts.items()
+    )
+    filled = int((part["people"] - part["unseen"]).sum())
+    known = f"; {filled} of them are training rows" if filled else ""
     return (
-        f"{data}{version}: delta {used}, published {SETTINGS[name].delta:g}; k {SETTINGS[name].k}; "
-        f"accuracy {part['accuracy'].mean():.1%} (paper {ACCURACY[name]:.0%}); "
-        f"{int(part['inputs'].sum())} inputs over {len(part)} seed{'s'[: len(part) > 1]}{short}."
+        f"{data}{version}, networks {network}: delta {used}, published {SETTINGS[name].delta:g}; "
+        f"k {SETTINGS[name].k}; accuracy {part['accuracy'].mean():.1%} (paper {ACCURACY[name]:.0%}); "
+        f"{int(part['people'].sum())} people over {len(part)} seed{'s'[: len(part) > 1]}{known}."
     )
 
 
-def markdown(results: pd.DataFrame) -> str:
-    """All tables in Markdown."""
-    lines: list[str] = []
-    for data in results["data"].drop_duplicates():
-        lines += [f"### {data.upper()}", "", setting(results, data), ""]
+def _published(data: str) -> str:
+    return data.removesuffix("-repaired")
+
+
+def markdown(results: Results) -> str:
+    """Return all tables in Markdown."""
+    table, lines = summary(results.people), []
+    for data, network, people in groups(results.people):
+        lines += [f"### {data.upper()}, {network}", "", setting(results.cells, data, network), ""]
         if data in LEAKS:
             lines += [LEAKS[data], ""]
-        lines += ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-        lines += ["| " + " | ".join(row) + " |" for row in rows(results, data)]
-        lines.append("")
-    failed = results[results["error"] != ""]
-    for row in failed.to_dict("records"):
-        lines.append(f"FAILED: {row['data']}, seed {row['seed']}, {row['method']}: {row['error']}")
+        lines += _table(HEAD, rows(table, data, network))
+        lines += ["Validity by kind of retraining, in %:", ""]
+        lines += _table(*_by_kind(table, people, data, network))
+        compared = list(_compared(people))
+        if compared:
+            lines += [f"Each method minus {BASE}, paired by person:", ""]
+            lines += _table(("method", "vr", "l1", "lof", "l1 lower / same / higher"), compared)
+    for row in results.cells[results.cells["error"] != ""].to_dict("records"):
+        where = f"{row['data']}, {row['network']}, seed {row['seed']}"
+        lines.append(f"FAILED: {where}, {row['method']}: {row['error']}")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def times(results: pd.DataFrame) -> str:
-    """Median seconds per counterfactual over data sets and seeds, beside the published ones."""
-    good = results[results["error"] == ""]
-    lines = ["| method | median | least | most | published |", "|---|---|---|---|---|"]
-    for name, part in good.groupby("method", sort=False)["seconds"]:
-        lines.append(
-            f"| {name} | {seconds(part.median())} | {seconds(part.min())} | {seconds(part.max())} | "
-            f"{PUBLISHED_SECONDS.get(str(name), '-')} |"
+def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in (head, *body)]
+    return [lines[0], "|" + "---|" * len(head), *lines[1:], ""]
+
+
+def _by_kind(
+    table: pd.DataFrame, people: pd.DataFrame, data: str, network: str
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    kinds = [kind for kind in _kinds(people) if people[kind].notna().any()]
+    part = table[(table["data"] == data) & (table["network"] == network)]
+    body = [
+        (str(row["method"]), *(percent(row[kind]) for kind in kinds))
+        for row in part.to_dict("records")
+    ]
+    return ("method", *(kind.removeprefix("vr ") for kind in kinds)), body
+
+
+def _compared(people: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    methods = [str(name) for name in people["method"].drop_duplicates()]
+    if BASE not in methods:
+        return
+    for method in methods:
+        if method == BASE:
+            continue
+        found = {
+            measure: difference(matrix(people, method, measure), matrix(people, BASE, measure))
+            for measure in ("vr", "l1", "lof")
+        }
+        near = found["l1"]
+        yield (
+            method,
+            _signed(found["vr"].change, 100.0, 1),
+            _signed(near.change, 1.0, 3),
+            _signed(found["lof"].change, 1.0, 2),
+            f"{near.wins} / {near.ties} / {near.losses}",
         )
-    return "\n".join(lines) + "\n"
 
 
-# -- pictures ----------------------------------------------------------------------------------
+def _signed(change: Interval, factor: float, digits: int) -> str:
+    if not math.isfinite(change.mean):
+        return "-"
+    mean, low, high = (
+        f"{factor * value + 0.0:+.{digits}f}" for value in (change.mean, change.low, change.high)
+    )
+    return f"{mean} [{low}, {high}]"
+
+
+def times(cells: pd.DataFrame) -> str:
+    """Return seconds per counterfactual over data sets and seeds, beside the published ones."""
+    good = cells[cells["error"] == ""]
+    body = [
+        (
+            str(name),
+            seconds(part.median()),
+            seconds(part.min()),
+            seconds(part.max()),
+            PUBLISHED_SECONDS.get(str(name).removesuffix("-Algorithm-1"), "-"),
+        )
+        for name, part in good.groupby("method", sort=False)["seconds"]
+    ]
+    return "\n".join(_table(("method", "median", "least", "most", "published"), body))
+
+
+def write(results: Results, out: Path) -> list[Path]:
+    """Write tables and pictures of a run into a folder and return their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    table = summary(results.people)
+    plain = results.cells.drop(columns="seconds")
+    files = {
+        "results.csv": _csv(table),
+        "seeds.csv": _csv(plain.merge(seeds(results.people), how="left", on=list(KEYS))),
+        "curves.csv": _csv(results.curves.round(9)),
+        "results.md": markdown(results).encode(),
+        "l1-lof.png": png(scatter(table, "lof", "lof (more plausible is down)")),
+        "l1-vr.png": png(scatter(table, "vr", "valid after retraining")),
+        "vr-delta.png": png(vr_delta(results.curves.round(9))),
+        "seconds.csv": _csv(results.cells[[*KEYS, "seconds"]]),
+        "seconds.md": times(results.cells).encode(),
+    }
+    for name, content in files.items():
+        with atomic_write(out / name) as file:
+            file.write(content)
+    return [out / name for name in files]
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    return table.to_csv(index=False, lineterminator="\n").encode()
+
+
+# -- pictures --------------------------------------------------------------------------------------
 
 
 def check() -> None:
     """Raise at once, not after a long run, if pictures cannot be drawn."""
-    require("matplotlib", "plot", _WHAT)
+    require("matplotlib", "plot", _PICTURES)
 
 
 def png(figure: Any) -> bytes:
     """Return a figure as a PNG file and close it."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=140)
-    require("matplotlib.pyplot", "plot", _WHAT).close(figure)
+    require("matplotlib.pyplot", "plot", _PICTURES).close(figure)
     return buffer.getvalue()
 
 
 def _legend(figure: Any, handles: list[Any], columns: int) -> None:
-    """Put a legend below the panels, in as many rows as it takes."""
+    """Put a legend below the panels."""
     lines = -(-len(handles) // columns)
     figure.legend(
         handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize="small"
@@ -168,71 +312,79 @@ def _legend(figure: Any, handles: list[Any], columns: int) -> None:
     figure.tight_layout(rect=(0, 0.02 + 0.06 * lines, 1, 1))
 
 
-def _panels(results: pd.DataFrame) -> tuple[Any, Any, list[str]]:
-    pyplot = require("matplotlib.pyplot", "plot", _WHAT)
-    names = [str(name) for name in results["data"].drop_duplicates()]
+def _panels(table: pd.DataFrame) -> tuple[Any, list[tuple[pd.DataFrame, Any]]]:
+    """Return a figure with one panel per data set and network."""
+    pyplot = require("matplotlib.pyplot", "plot", _PICTURES)
+    parts = groups(table)
     figure, axes = pyplot.subplots(
-        1, len(names), figsize=(3.2 * len(names) + 0.4, 3.5), squeeze=False
+        1, len(parts), figsize=(3.2 * len(parts) + 0.4, 3.8), squeeze=False
     )
-    for name, panel in zip(names, axes[0], strict=True):
-        leaks = " (leaks its label)" if name in LEAKS else ""
-        panel.set_title(f"{name.upper()}{leaks}", fontsize="medium")
+    panels = []
+    for (data, network, part), panel in zip(parts, axes[0], strict=True):
+        leaks = " (leaks its label)" if data in LEAKS else ""
+        panel.set_title(f"{data.upper()} {network}{leaks}", fontsize="medium")
         panel.spines[["top", "right"]].set_visible(False)
-    return figure, axes[0], names
+        panels.append((part, panel))
+    return figure, panels
 
 
-def l1_lof(results: pd.DataFrame) -> Any:
-    """Mean lof against mean l1 per method; filled where every answer is robust. Down left is best."""
-    figure, panels, names = _panels(results)
-    table = summary(results)
-    handles: dict[str, Any] = {}
-    for name, panel in zip(names, panels, strict=True):
-        for row in table[table["data"] == name].to_dict("records"):
+def scatter(table: pd.DataFrame, measure: str, label: str) -> Any:
+    """Draw a measure against l1 with intervals; filled marks are proved for every person."""
+    figure, panels = _panels(table)
+    shown: dict[str, Any] = {}
+    for part, panel in panels:
+        for row in part.to_dict("records"):
             method = str(row["method"])
             colour = _COLOURS.get(method, "black")
-            robust = row["vdelta"] >= 1.0
-            size, order = _SIZE_AND_ORDER.get(method, (7, 2))
-            handles[method] = panel.errorbar(
+            size, order = _SIZE_AND_ORDER.get(method, (6, 2))
+            shown[method] = colour
+            panel.errorbar(
                 row["l1"],
-                row["lof"],
-                xerr=row["l1_sd"],
-                yerr=row["lof_sd"],
+                row[measure],
+                xerr=_whiskers(row, "l1"),
+                yerr=_whiskers(row, measure),
                 fmt="o",
                 markersize=size,
                 color=colour,
-                markerfacecolor=colour if robust else "white",
+                markerfacecolor=colour if row["vdelta"] == 1.0 else "white",
                 elinewidth=0.8,
                 zorder=order,
             )
         panel.set_xlabel("l1 (nearer is left)")
         panel.set_xlim(left=0.0)
-    panels[0].set_ylabel("lof (more plausible is down)")
-    legend = [
-        figure.axes[0].plot([], [], "o", color=_COLOURS.get(m, "black"), label=m)[0]
-        for m in handles
-    ]
+    first = panels[0][1]
+    first.set_ylabel(label)
+    legend = [first.plot([], [], "o", color=c, label=name)[0] for name, c in shown.items()]
     _legend(figure, legend, columns=min(9, 3 * len(panels)))
     return figure
 
 
+def _whiskers(row: dict[Any, Any], measure: str) -> Any:
+    mean, low, high = row[measure], row[f"{measure} low"], row[f"{measure} high"]
+    if not all(map(math.isfinite, (mean, low, high))):
+        return None
+    return np.array([[max(0.0, mean - low)], [max(0.0, high - mean)]])
+
+
 def vr_delta(curves: pd.DataFrame) -> Any:
-    """Validity on retrained networks, and the share of robust rows, against delta; a line per seed."""
-    figure, panels, names = _panels(curves)
-    for name, panel in zip(names, panels, strict=True):
-        for _, curve in curves[curves["data"] == name].groupby("seed"):
-            panel.plot(curve["delta"], curve["validity"], color="#d1495b", linewidth=1.3)
-            panel.plot(curve["delta"], curve["robust"], color="#6c757d", linewidth=1.0, ls="--")
+    """Draw validity on retrained networks and the share of robust rows against delta, by seed."""
+    figure, panels = _panels(curves)
+    for part, panel in panels:
+        for _, curve in part.groupby("seed"):
+            panel.plot(curve["delta"], curve["validity"], color="#d1495b", linewidth=1.0)
+            panel.plot(curve["delta"], curve["robust"], color="#6c757d", linewidth=0.8, ls="--")
             panel.axvline(curve["used"].iloc[0], color="black", linewidth=0.6)
         panel.set_xlim(left=0.0)
         panel.set_ylim(-0.02, 1.03)
         panel.set_xlabel("delta")
-    panels[0].set_ylabel("share")
+    first = panels[0][1]
+    first.set_ylabel("share")
     legend = [
-        panels[0].plot(
-            [], [], color="#d1495b", label="PROPLACE's answers valid on retrained networks"
+        first.plot(
+            [], [], color="#d1495b", label="PROPLACE's counterfactuals valid after retraining"
         ),
-        panels[0].plot([], [], color="#6c757d", ls="--", label="training rows robust"),
-        panels[0].plot([], [], color="black", linewidth=0.6, label="delta used"),
+        first.plot([], [], color="#6c757d", ls="--", label="training rows robust"),
+        first.plot([], [], color="black", linewidth=0.6, label="delta in use"),
     ]
     _legend(figure, [lines[0] for lines in legend], columns=min(3, len(panels)))
     return figure

@@ -1,17 +1,18 @@
-"""Run methods on problems, each cell once: an interrupted run goes on where it was.
+"""A run of the experiment: every method on every task, each once.
 
-A cell is one data set, training seed and method. Its result (counterfactuals, metrics, seconds) is one
-file in the cache, which appears whole or not at all. The file is used again only if the source code of
-proplace and of the method is unchanged. A cell runs in one process with one thread; ``seconds`` is
-processor time per counterfactual, with everything a method prepares, so that other programs on the
-machine do not count.
+A cell is one task and method. Its counterfactuals, measures and seconds are one file in the cache, so a
+second run resumes the first. The file is used again only if the networks and the source code of proplace
+and of the method are unchanged. ``seconds`` is processor time per counterfactual in one thread, with all
+preparation.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import time
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,29 +24,53 @@ from threadpoolctl import threadpool_limits
 from proplace.baselines import METHODS, RobustBaseline, published
 from proplace.core.errors import OptionError
 from proplace.core.files import atomic_write
-from proplace.experiment import output
-from proplace.experiment.metrics import evaluate, outlier_model
-from proplace.experiment.protocol import Problem, Task, dataset, problem, source_digest
+from proplace.core.shifts import Shifts
+from proplace.experiment import as_published
+from proplace.experiment.archive import PAPER, Archive
+from proplace.experiment.metrics import evaluate, outlier_model, vr
+from proplace.experiment.ours import EXACT, OURS, explainer, points
+from proplace.experiment.protocol import Problem, problem, source_digest
 from proplace.explain.proplace import Proplace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from sklearn.neighbors import LocalOutlierFactor
 
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
+    from proplace.experiment.settings import Task
 
-OURS: dict[str, dict[str, Any]] = {
-    "PROPLACE": {"search": "tree"},
-    "PROPLACE-Algorithm-1": {"search": "bilevel"},
-}
-"""PROPLACE with each of its two exact searches."""
-METRICS = ("found", "valid", "vr", "vdelta", "l1", "lof")
+    Report = Callable[[str], None]
+
+MEASURES = ("found", "valid", "vr", "all", "vdelta", "l1", "lof", "plausible", "changed")
+WITHIN = "within delta"
+"""Retraining that stays in the shift set: the networks of new data, clipped to it."""
+KEYS = ("data", "network", "seed", "method")
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All measures of a run.
+
+    Attributes
+    ----------
+    people
+        One row per person and method: :data:`KEYS`, ``person``, :data:`MEASURES`, and the share of
+        valid networks by kind of retraining, such as ``vr without 10%``.
+    cells
+        One row per task and method: :data:`KEYS`, the facts of the task, ``seconds`` and ``error``.
+    curves
+        Validity against delta of each task.
+    """
+
+    people: pd.DataFrame
+    cells: pd.DataFrame
+    curves: pd.DataFrame
 
 
 def names() -> tuple[str, ...]:
-    """Names of the methods that can be run: ours, and all that are in ``METHODS`` by now."""
+    """Return the names of all methods: the rows of PROPLACE and :data:`~proplace.baselines.METHODS`."""
     return (*OURS, *METHODS)
 
 
@@ -55,23 +80,26 @@ def run(
     cache: Path,
     *,
     data_folder: str | None = None,
+    archive: Path | None = None,
     n_jobs: int = 1,
-    report: Callable[[str], None] = lambda _: None,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Run every method on every task; return one row per cell, and the curves of validity.
+    report: Report = lambda _: None,
+) -> Results:
+    """Run every method on every task.
 
     Parameters
     ----------
     tasks, methods
-        What to run; method names as :func:`names` gives them.
+        Tasks, and names of :func:`names`.
     cache
         Folder for networks and results.
     data_folder
         Folder of the data sets, see :func:`proplace.experiment.data.load`.
+    archive
+        File with trained networks. Default: networks are trained into the cache.
     n_jobs
-        Cells that run at the same time.
+        Number of cells that run at the same time, on the joblib backend that is active.
     report
-        Called with a line of text as each task is prepared and each cell is done.
+        Called with a line of text for each finished task and cell.
     """
     for name in methods:
         if name not in names():
@@ -81,162 +109,195 @@ def run(
                 value=name,
             )
     cache.mkdir(parents=True, exist_ok=True)
+    source = _Source(cache, data_folder, archive)
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
     curves = []
-    prepare = (joblib.delayed(_curve)(task, cache, data_folder) for task in tasks)
-    for number, (task, curve) in enumerate(zip(tasks, parallel(prepare), strict=True), start=1):
-        report(f"networks {number}/{len(tasks)}: {task.data} seed {task.seed}")
+    prepared = parallel(joblib.delayed(_curve)(task, source) for task in tasks)
+    for number, (task, curve) in enumerate(zip(tasks, prepared, strict=True), start=1):
+        report(f"delta {number}/{len(tasks)}: {task.name}")
         curves.append(curve)
-    cells = [(task, name) for task in tasks for name in methods]
-    records = []
     # A worker may hold a class without the file that it came from, so digests are taken here.
     codes = {name: source_digest(METHODS.get(name, Proplace)) for name in methods}
+    wanted = [(task, name) for task in tasks for name in methods if possible(name, task)]
     jobs = (
-        joblib.delayed(_record)(task, name, METHODS.get(name), codes[name], cache, data_folder)
-        for task, name in cells
+        joblib.delayed(_cell)(task, name, METHODS.get(name), codes[name], source)
+        for task, name in wanted
     )
-    for number, record in enumerate(parallel(jobs), start=1):
-        report(f"cell {number}/{len(cells)}: {_line(record)}")
-        records.append(record)
-    columns = [*_FACTS, *METRICS, "seconds", "error"]
-    return pd.DataFrame(records, columns=columns), pd.concat(curves, ignore_index=True)
+    cells, people = [], []
+    for number, (cell, measures) in enumerate(parallel(jobs), start=1):
+        report(f"cell {number}/{len(wanted)}: {_line(cell, measures)}")
+        cells.append(cell)
+        people.append(measures)
+    return Results(
+        people=pd.concat(people, ignore_index=True),
+        cells=pd.DataFrame(cells, columns=[*KEYS, *_FACTS, "seconds", "error"]),
+        curves=pd.concat(curves, ignore_index=True),
+    )
 
 
-def write(results: pd.DataFrame, curves: pd.DataFrame, out: Path) -> list[Path]:
-    """Write tables and pictures of a run into a folder; return the paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    files = {
-        "results.csv": results.to_csv(index=False).encode(),
-        "curves.csv": curves.to_csv(index=False).encode(),
-        "results.md": (output.markdown(results) + "\n" + output.times(results)).encode(),
-        "l1-lof.png": output.png(output.l1_lof(results[results["error"] == ""])),
-        "vr-delta.png": output.png(output.vr_delta(curves)),
-    }
-    for name, content in files.items():
-        with atomic_write(out / name) as file:
-            file.write(content)
-    return [out / name for name in files]
+def possible(name: str, task: Task) -> bool:
+    """Return True if the archive has the networks that a method needs."""
+    return name != "PROPLACE-learned" or task.settings.counts.history > 0
 
 
 def options(name: str, made: Problem) -> dict[str, Any]:
-    """Options of a method on a problem: those of the published runs, if it was in them.
+    """Return the options of a baseline: those of the published run, if it was in it.
 
-    Where delta was calibrated, a method that was run at another delta than it was judged at (MILP-R)
-    keeps the ratio of the two. PROPLACE has no time limit: with one, results would depend on the
-    speed of the machine.
+    If delta is not the published one, a method that was run at another delta than it was judged at
+    (MILP-R) keeps the ratio of the two.
     """
-    if name in OURS:
-        return {"delta": made.delta, "k": made.settings.k, "time_limit": None, **OURS[name]}
-    chosen = {"seed": made.task.seed, **published(name, made.task.name)}
+    chosen = {"seed": made.task.seed, **published(name, made.task.published)}
     if issubclass(METHODS[name], RobustBaseline):
         ratio = made.delta / made.settings.delta
         chosen["delta"] = chosen.get("delta", made.settings.delta) * ratio
     return chosen
 
 
-def measure(
-    name: str, made: Problem, reference: LocalOutlierFactor
-) -> tuple[pd.DataFrame, Array, float]:
-    """Run a method on a problem: metrics per input, counterfactuals, seconds per counterfactual."""
-    method: Any = Proplace if name in OURS else METHODS[name]
-    with threadpool_limits(1):
-        start = time.process_time()
-        explainer = method(made.net, schema=made.schema, **options(name, made)).fit(made.rows)
-        wishes = {"gap": 0.0, "typical": False} if method is Proplace else {}  # as in the paper
-        answers = explainer.explain(made.X, **wishes)
-        seconds = (time.process_time() - start) / len(made.X)
-        metrics = evaluate(
-            answers,
-            made.X,
-            made.net,
-            retrained=made.retrained,
-            delta=made.delta,
-            reference=reference,
-        )
-    none = np.full(made.X.shape[1], np.nan)
-    points = np.array(
-        [none if e.encoded_counterfactual is None else e.encoded_counterfactual for e in answers]
+def answered(name: str, made: Problem) -> Array:
+    """Run a method on the people of a problem and return their counterfactuals, NaN for none."""
+    if name in OURS:
+        shifts, others, request = OURS[name]
+        method: Any = explainer(made, shifts(made) | others)
+        return points(method.explain(made.X, **request), made.net)
+    people, schema, chosen = made.X, made.schema, options(name, made)
+    if made.task.as_published:
+        people, schema = as_published.people(name, made), as_published.schema(name, made)
+        chosen |= as_published.options(name)
+    method = METHODS[name](made.net, schema=schema, **chosen).fit(made.rows)
+    request = EXACT if isinstance(method, Proplace) else {}
+    return points(method.explain(people, **request), made.net)
+
+
+def measure(found: Array, made: Problem, reference: LocalOutlierFactor) -> pd.DataFrame:
+    """Measure counterfactuals on the networks of a problem, one row per person."""
+    judges = made.nets.retrained
+    table = evaluate(
+        found,
+        made.X,
+        made.net,
+        retrained=[net for kind in PAPER for net in judges.get(kind, [])],
+        delta=made.delta,
+        reference=reference,
     )
-    return metrics, points, seconds
+    there = table["found"].to_numpy()
+    for kind, nets in {**judges, WITHIN: _within(made)}.items():
+        shares = np.zeros(len(found))
+        if there.any():
+            shares[there] = vr(nets, found[there])
+        table[f"vr {kind}"] = shares
+    if made.task.as_published:
+        table.loc[~there, "vdelta"] = np.nan
+    return table
 
 
-_FACTS = ("data", "seed", "method", "delta", "calibrated", "accuracy", "inputs", "fresh")
+def _within(made: Problem) -> list[Network]:
+    shifts = Shifts.of(made.net, made.delta)
+    return [shifts.project(net) for net in made.nets.retrained["new data"]]
 
 
-def _curve(task: Task, cache: Path, data_folder: str | None) -> pd.DataFrame:
+# -- one cell --------------------------------------------------------------------------------------
+
+_FACTS = ("delta", "accuracy", "people", "unseen")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Places of networks and data."""
+
+    cache: Path
+    data_folder: str | None
+    archive: Path | None
+
+    def problem(self, task: Task) -> Problem:
+        """Make the problem of a task."""
+        archive = None if self.archive is None else Archive(self.archive)
+        return problem(task, self.cache, self.data_folder, archive)
+
+
+def _curve(task: Task, source: _Source) -> pd.DataFrame:
     with threadpool_limits(1):
-        made = problem(task, cache, data_folder)
-    return made.curve.assign(data=task.data, seed=task.seed, used=made.delta)
+        made = source.problem(task)
+    data, network, seed, _ = _key(task, "")
+    return made.curve.assign(data=data, network=network, seed=seed, used=made.delta)
 
 
 @lru_cache(maxsize=1)
-def _problem(task: Task, cache: Path, data_folder: str | None) -> Problem:
-    return problem(task, cache, data_folder)
+def _problem(task: Task, source: _Source) -> Problem:
+    return source.problem(task)
 
 
-@lru_cache(maxsize=2)
-def _outliers(data: str, data_folder: str | None) -> LocalOutlierFactor:
-    return outlier_model(dataset(data, data_folder).desired)
+@lru_cache(maxsize=1)
+def _outliers(task: Task, source: _Source) -> LocalOutlierFactor:
+    return outlier_model(_problem(task, source).desired)
 
 
-def _record(
-    task: Task,
-    name: str,
-    method: type[Any] | None,
-    code: str | None,
-    cache: Path,
-    data_folder: str | None,
-) -> dict[str, Any]:
-    """The row of a cell, from its file or by running it; a failing cell does not lose the others.
+def _key(task: Task, name: str) -> tuple[str, str, int, str]:
+    return task.data, "x".join(map(str, task.settings.widths)), task.seed, name
 
-    ``method`` is what ``METHODS`` holds under the name: in a worker it may not be there yet. ``code``
-    is the digest of its source; without one, the cell is run each time.
+
+def _cell(
+    task: Task, name: str, method: type[Any] | None, code: str | None, source: _Source
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Return the facts of a cell and its measures; a failing cell does not lose the others.
+
+    ``method`` is the entry of ``METHODS``, which a worker may lack. ``code`` is the digest of its
+    source. Without one, the cell is run each time.
     """
     if method is not None:
         METHODS[name] = method
-    made = _problem(task, cache, data_folder)
-    facts = (task.data, task.seed, name, made.delta, made.calibrated, made.accuracy)
-    record = dict(zip(_FACTS, (*facts, len(made.X), made.fresh), strict=True))
+    made = _problem(task, source)
+    facts = (made.delta, made.accuracy, len(made.X))
+    key: dict[str, Any] = dict(zip(KEYS, _key(task, name), strict=True))
+    unseen = min(made.nets.unseen, len(made.X))
+    cell = key | dict(zip(_FACTS, (*facts, unseen), strict=True))
     try:
-        stored = _stored(name, made, code, cache, data_folder)
-        means = {metric: _mean(stored[metric]) for metric in METRICS}
-        return record | means | {"seconds": float(stored["seconds"]), "error": ""}
+        stored = _stored(name, made, code, source)
     except Exception as error:
-        return record | {"error": f"{type(error).__name__}: {error}"}
+        return cell | {"error": f"{type(error).__name__}: {error}"}, pd.DataFrame()
+    seconds = float(stored.pop("seconds"))
+    table = pd.DataFrame({column: stored[column] for column in stored if column != "points"})
+    for column, value in key.items():
+        table[column] = value
+    table["person"] = np.arange(len(table))
+    return cell | {"seconds": seconds, "error": ""}, table
 
 
-def _stored(
-    name: str, made: Problem, code: str | None, cache: Path, data_folder: str | None
-) -> dict[str, Array]:
-    """The arrays of a cell, from its file if the method, its options and all code are unchanged."""
-    chosen = sorted(options(name, made).items())
-    key = hashlib.sha256(repr((name, chosen, made.delta, code, made.code)).encode()).hexdigest()
+def _stored(name: str, made: Problem, code: str | None, source: _Source) -> dict[str, Any]:
+    """Return the arrays of a cell, from its file if nothing that it depends on has changed."""
+    facts = (name, made.task, made.delta)
+    networks = hashlib.sha256(made.nets.to_bytes()).hexdigest()
+    key = hashlib.sha256(repr((facts, networks, code, made.code)).encode()).hexdigest()
     safe = re.sub(r"[^A-Za-z0-9.-]", "_", name)
-    path = made.task.folder(cache) / f"{safe}-{key[:10]}.npz"
+    path = source.cache / made.task.name / f"{safe}-{key[:10]}.npz"
     if code is not None and path.exists():
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
-    metrics, points, seconds = measure(name, made, _outliers(made.task.data, data_folder))
-    result: dict[str, Any] = {name: metrics[name].to_numpy(dtype=float) for name in METRICS}
-    result |= {"points": points, "X": made.X, "seconds": np.array(seconds)}
+    with threadpool_limits(1):
+        start = time.process_time()
+        found = answered(name, made)
+        seconds = (time.process_time() - start) / len(made.X)
+        table = measure(found, made, _outliers(made.task, source))
+    result: dict[str, Any] = {str(column): table[column].to_numpy(dtype=float) for column in table}
+    result |= {"points": found, "seconds": np.array(seconds)}
     if code is not None:
         with atomic_write(path) as file:
-            np.savez(file, **result)
+            file.write(_npz(result))
     return result
 
 
-def _mean(values: Array) -> float:
-    """Mean of what is there; missing if nothing is."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")
+def _npz(arrays: Mapping[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
 
 
-def _line(record: dict[str, Any]) -> str:
-    """A cell in one line, for somebody who waits."""
-    what = f"{record['data']} seed {record['seed']} {record['method']}"
-    if record["error"]:
-        return f"{what} FAILED: {record['error']}"
+def _line(cell: Mapping[str, Any], people: pd.DataFrame) -> str:
+    """Describe a finished cell."""
+    what = f"{cell['data']} {cell['network']} seed {cell['seed']} {cell['method']}"
+    if cell["error"]:
+        return f"{what} FAILED: {cell['error']}"
+    means = people[["vr", "vdelta", "l1", "lof"]].mean()
     return (
-        f"{what}: vr {record['vr']:.1%}, vdelta {record['vdelta']:.1%}, l1 {record['l1']:.3f}, "
-        f"lof {record['lof']:.2f}, {record['seconds']:.2g} s"
+        f"{what}: vr {means['vr']:.1%}, vdelta {means['vdelta']:.1%}, l1 {means['l1']:.3f}, "
+        f"lof {means['lof']:.2f}, {cell['seconds']:.2g} s"
     )

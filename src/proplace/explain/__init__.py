@@ -1,1 +1,1 @@
-"""One lifecycle for every method: read people, find a point, prove it, say it in the table's units."""
+"""The estimator and the baselines: people in, explanations in original units out."""

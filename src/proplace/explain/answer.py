@@ -37,43 +37,43 @@ if TYPE_CHECKING:
     from proplace.schema.person import Person
     from proplace.search.writing import Written
 
-NO_TIME = "the time limit came before a point was proved robust; allow more time"
+NO_TIME = "the time limit was reached before a point was proved robust; raise time_limit"
 _NO_LEGAL_VALUES = (
     "a robust point exists, but none was found whose values are legal steps; allow smaller steps"
 )
-_ASK_AGAIN = "this is no fault of the row: try another search"
-_TIDY = 1e-6  # encoded changes up to this are reverted where what is left is robust
-# Shares of the way to a neighbour, tried in turn when a proof fails after rounding.
+_RETRY = "the row is valid, so try another search"
+_TIDY = 1e-6  # encoded changes up to this are reverted if the result is robust
+# Steps towards a neighbour, tried in turn if a proof fails after rounding.
 _REPAIRS = (1e-6, 1e-4, 1e-2, 0.1, 0.5)
 _STARTS = 10  # robust rows from which a sparse search starts
-_WALK = np.linspace(0.05, 1.0, 20)  # shares of the way from an atypical point to a robust row
+_WALK = np.linspace(0.05, 1.0, 20)  # steps from an atypical point to a robust row
 _WALK_BLOCK = 50  # points of a walk that are tested together
 _UNANSWERED = ("no_robust_neighbour", "infeasible_rules", "not_found", "solver_error")
 _LESS_USUAL = "is less usual than most accepted rows"
 _ATYPICAL = f"no typical point was found, so this one {_LESS_USUAL}"
-_HAIR = "its answer failed the last test by a hair"
-_ROUNDING = 1e-9  # relative, of a distance
+_FAILED_NARROWLY = "its solution narrowly failed the exact test"
+_ROUNDING = 1e-9  # relative error of a distance
 
 
 @dataclass(frozen=True, eq=False)
 class OnePerson:
-    """A person and a request, and all that a search for counterfactuals needs of a fitted explainer."""
+    """A person, a request, and the data of a fitted explainer that a search needs."""
 
     explainer: Proplace
-    schema: Schema  # ranges hold the person's own numbers
+    schema: Schema  # its ranges contain the person's own numbers
     x: Array
     request: Request
     clock: Clock
     robust: RobustRows
-    values: Values  # that sparse counterfactuals may take
-    ends: tuple[Array, Array]  # least and largest of each column of the training rows
-    restricted: bool  # what this person may change differs from what others may
+    values: Values  # legal values of sparse counterfactuals
+    ends: tuple[Array, Array]  # smallest and largest value of each column of the training rows
+    restricted: bool  # immutable features, directions or ranges restrict this person
 
     def answers(self) -> list[Finding]:
-        """Return counterfactuals, the best first, each with another set of changed features.
+        """Return counterfactuals, the best first, with different changed features.
 
-        If there is none, a fixed prediction is looked for, unless ranges come from the training table:
-        a person may well lie beyond those.
+        If there is none, try to prove a fixed prediction. This needs declared ranges, because a person
+        can lie beyond ranges that were drafted from the training table.
         """
         sparse = self.request.prefer == "sparse"
         distance = self.explainer.distance_
@@ -103,7 +103,7 @@ class OnePerson:
         return Finding(status, reason, encoded_original=self.x, timed_out=timed_out)
 
     def _with_ranges(self, finding: Finding) -> Finding:
-        """Return a finding with the ranges that are proved around its point."""
+        """Return a finding with the guaranteed ranges around its point."""
         point = finding.encoded_counterfactual
         assert point is not None  # noqa: S101  (it is found)
         found = guaranteed_ranges(
@@ -119,12 +119,12 @@ class OnePerson:
 
     @cached_property
     def prover(self) -> Prover:
-        """Proves points for this person."""
+        """The prover of points for this person."""
         return Prover(self.schema, self.explainer.guarantee_)
 
     @cached_property
     def problem(self) -> SearchProblem:
-        """What is asked of a search."""
+        """The problem of the search."""
         return SearchProblem(
             self.explainer.guarantee_,
             self.request.target,
@@ -135,7 +135,7 @@ class OnePerson:
         )
 
     def _filter(self, kept: frozenset[int]) -> Typical | None:
-        """Return the reference that counterfactuals must be typical of; None without a filter."""
+        """Return the rows that define typical points. None without a filter."""
         on = self.request.typical
         if on is None:
             chosen = self.request.sparse or self.restricted or bool(kept)
@@ -157,7 +157,7 @@ class OnePerson:
         near, pieces = self._region(person, kept, typical)
         if near.status != "found":
             return self._none(near.status, near.reason)
-        if near.timed_out:  # without all neighbours nothing can be concluded about the region
+        if near.timed_out:  # the region is unknown without all neighbours
             outcome = SearchResult(None, np.inf, 0.0, "unknown", timed_out=True)
         else:
             outcome = search(
@@ -174,7 +174,7 @@ class OnePerson:
             outcome,
             self.schema.grids(self.x),
             () if explainer.region == "box" else tuple(pieces),
-            ruled=bool(kept) or self.restricted,
+            restricted=bool(kept) or self.restricted,
         )
         few = ""
         if 0 < len(near.rows) < explainer.k and not near.timed_out:
@@ -211,8 +211,8 @@ class OnePerson:
     def _proved_first(self, attempt: Attempt, few: str) -> Finding:
         """Prove the best point that can be proved, and describe it.
 
-        Tried in order: the point of the search as it is written; points on the segments from it to
-        robust neighbours, which lie in the hull too; the nearest robust neighbour.
+        The candidates, in order: the written point of the search, points on the segments from it to
+        robust neighbours, which lie in the hull as well, and the nearest robust neighbour.
         """
         outcome, target, clock = attempt.outcome, self.request.target, self.clock
         written = attempt.written(self.schema, clock.writing)
@@ -226,7 +226,7 @@ class OnePerson:
         )
         if proved is not None:
             is_answer = proved.candidate < len(own)
-            failure = outcome.solver_failure or ("" if is_answer else _HAIR)
+            failure = outcome.solver_failure or ("" if is_answer else _FAILED_NARROWLY)
             return self._proved(attempt, proved, failure, few, written if is_answer else None)
         proved = self.prover.nearest(attempt.fallback, attempt.person, target, clock.proof)
         if proved is None:
@@ -236,9 +236,9 @@ class OnePerson:
     def _proved(
         self, attempt: Attempt, proved: Proved, failure: str, few: str, written: Written | None
     ) -> Finding:
-        """The finding of a point that is proved robust.
+        """Return the finding of a point that is proved robust.
 
-        ``written`` is the point of the search with its steps, if that is the one that was proved.
+        ``written`` is the written point of the search, if it is the proved point.
         """
         problem, outcome = attempt.problem, attempt.outcome
         bound = 0.0 if outcome.status == "infeasible" else max(outcome.lower, 0.0)
@@ -249,7 +249,7 @@ class OnePerson:
             in_region = not attempt.grids or bool(attempt.in_region(proved.point[None])[0])
         near = distance * (1.0 - problem.gap) <= bound * (1.0 + _ROUNDING)
         optimal = not failure and outcome.status == "optimal" and in_region and near
-        # Without steps and failures, only the clock can keep the nearest point from being proved.
+        # Without steps and failures, only a timeout can prevent the proof of the nearest point.
         timed_out = not optimal and (outcome.timed_out or not (failure or attempt.grids))
         why = ""
         if not optimal:
@@ -300,10 +300,10 @@ class OnePerson:
     def _on_the_way(
         self, person: Person, point: Array, goals: Array, typical: Typical
     ) -> Iterator[Array]:
-        """Typical robust points between a point and some rows, nearest to the person first.
+        """Yield typical robust points between a point and some rows, nearest to the person first.
 
-        The walk is short. It takes the time that is kept for writing and proof, so that a search that
-        timed out is followed by one, too.
+        The walk is short. It uses the time reserved for writing and proof, so it also follows a search
+        that timed out.
         """
         profile, until = self.schema.profile_columns, self.clock.proof
         between = point + _WALK[:, None, None] * (goals - point)
@@ -340,7 +340,7 @@ class OnePerson:
     # -- sparse counterfactuals --------------------------------------------------------------
 
     def _sparse(self, kept: frozenset[int]) -> Finding:
-        """Find a counterfactual with few changes: a typical one, else a robust one that is marked."""
+        """Find a sparse counterfactual: a typical one, or a marked robust one if there is none."""
         near, nearest = None, self.request.prefer == "nearest"
         if nearest or self.explainer.region == "box":
             near = self._nearest(kept)
@@ -414,18 +414,18 @@ class OnePerson:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """A search with what it found, and the rows that are answers of last resort."""
+    """A search with its result, and the rows to fall back to."""
 
     problem: SearchProblem
     person: Person
     fallback: Array
     outcome: SearchResult
     grids: Mapping[int, Column]  # columns with steps
-    pieces: tuple[ConvexPiece, ...] = ()  # of a hull
-    ruled: bool = False  # features are kept, or restricted by the schema
+    pieces: tuple[ConvexPiece, ...] = ()  # convex pieces of a hull
+    restricted: bool = False  # features are kept, or restricted by the schema
 
     def written(self, schema: Schema, deadline: float = math.inf) -> Written | None:
-        """The point of the search in the steps of its features; None without steps or a point."""
+        """Write the point of the search in the steps of its features. None without steps or a point."""
         point = self.outcome.point
         if point is None or not self.grids:
             return None
@@ -447,17 +447,17 @@ class Attempt:
         return write(self.problem, base, legal, deadline)
 
     def in_region(self, rows: Array) -> Mask:
-        """Test which rows lie in the hull; of a box, all do that are allowed."""
+        """Test which rows lie in the region. In a box, all allowed rows do."""
         if not self.pieces:
             return np.ones(len(rows), dtype=bool)
         found: Mask = np.any([piece.contains(rows) for piece in self.pieces], axis=0)
         return found
 
     def candidates(self) -> tuple[list[Array], list[Array]]:
-        """Points to certify, best first: the search's own, then some that are near it.
+        """Return points to certify, best first: the point of the search, then points near it.
 
-        The search's point comes without changes that nobody would see, then as it is; the others lie
-        on the way from it to the nearest robust neighbours.
+        The point of the search comes first without negligible changes, then unchanged. The others lie
+        on the segments from it to the nearest robust neighbours.
         """
         point = self.outcome.point
         if point is None:
@@ -468,29 +468,29 @@ class Attempt:
         return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
 
     def solver_failure(self, clock: Clock) -> str:
-        """What is wrong where only a neighbour was proved."""
+        """Describe the failure if only a neighbour was proved."""
         outcome = self.outcome
         if outcome.solver_failure:
             return outcome.solver_failure
         if outcome.status == "infeasible":
             return "it found no point in a region that holds one"
         if outcome.point is not None and time.monotonic() < clock.proof:
-            return "its answer failed the last test"
+            return "its solution failed the exact test"
         return ""
 
     def why_none(self, clock: Clock) -> tuple[Status, str]:
-        """Status and reason where no point is proved."""
+        """Return the status and the reason if no point is proved."""
         outcome = self.outcome
         if outcome.solver_failure:
-            return "solver_error", f"the solver failed ({outcome.solver_failure}); {_ASK_AGAIN}"
+            return "solver_error", f"the solver failed ({outcome.solver_failure}); {_RETRY}"
         if outcome.status == "infeasible" and not len(self.fallback):
             members = self.problem.guarantee.members
             names = ", ".join(member.name for member in members)
             who = members[0].description if len(members) == 1 else f"for each of {names}"
             none = f"no point within the features' ranges and rules is robust {who}"
-            return "infeasible_rules" if self.ruled else "no_robust_neighbour", none
+            return "infeasible_rules" if self.restricted else "no_robust_neighbour", none
         if clock.over:
             return "not_found", NO_TIME
         if self.grids and outcome.point is not None:
             return "not_found", _NO_LEGAL_VALUES
-        return "solver_error", f"the solver failed (its answer failed the last test); {_ASK_AGAIN}"
+        return "solver_error", f"the solver failed (its solution failed the exact test); {_RETRY}"

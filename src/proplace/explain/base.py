@@ -1,9 +1,9 @@
-"""The lifecycle of every method: ``fit``, then people in, explanations out.
+"""The lifecycle of every method: ``fit`` on training rows, then ``explain`` for people.
 
-Here, once for all methods: parameters, training rows, reading people, rows that are bad, people who
-have the target class already, processes that survive a dead worker, streams, certificates, and the way
-back to the table's own units. A method adds :meth:`Explainer.find`, which returns a
-:class:`~proplace.explain.results.Finding` (encoded) for each answer.
+This module implements the parts that all methods share: parameters, training rows, reading people,
+invalid rows, people with the target class, parallel processes, streams, certificates, and decoding to
+original units. A method adds :meth:`Explainer.find`, which returns an encoded
+:class:`~proplace.explain.results.Finding` for each counterfactual.
 """
 
 from __future__ import annotations
@@ -60,36 +60,35 @@ if TYPE_CHECKING:
     from proplace.tables.rows import People, Positions, Table
 
 Person = tuple["Array", "BadRow | None"]
-"""An encoded row, and what is wrong with it if it is bad."""
+"""An encoded row, and its problem if it is invalid."""
 
 
 class NotFittedError(errors.NotFittedError, SklearnNotFittedError):  # type: ignore[misc]
-    """The library's error, which scikit-learn's own tools catch as theirs."""
+    """Raised if ``fit`` was not called. Tools of scikit-learn recognise it."""
 
 
 class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
-    """What all methods share; see :class:`proplace.Proplace` for the parameters and the results.
+    """Base class of all methods. :class:`proplace.Proplace` documents parameters and results.
 
     Attributes
     ----------
     model_, schema_
-        The model that was read, and its features with the user's own.
+        The imported model, and its features with the user's schema.
     rows_
-        The training rows as the network takes them, each number with a step at its nearest legal
-        value: what answers are made of.
+        The encoded training rows, each number with a step at its nearest legal value.
     guarantee_
-        The networks that must accept a counterfactual. A method without a delta has the current model
+        The networks that must accept a counterfactual. For a method without a delta, the current model
         alone.
     net_, shifts_
-        Network and shift set of the current model, out of ``model_`` and ``guarantee_``.
+        Network and shift set of the current model.
     required_models_
         Other models that must accept a counterfactual, by name.
     distance_
-        The distance as fitted.
+        The fitted distance.
     units_
-        Weight of each column in a distance without the factors of the user.
+        Weight of each column in the distance without the user's factors.
     fit_seconds_, prepare_seconds_
-        Seconds of ``fit``, and of the work for the target class that was asked for last.
+        Seconds of ``fit``, and of the preparation for the latest target class.
     """
 
     model: object
@@ -117,7 +116,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def find(self, X: Array, request: Request) -> list[list[Finding]]:
-        """Return the findings for each row; none of the rows has the target class yet."""
+        """Return the findings for each row. None of the rows has the target class."""
 
     @abstractmethod
     def check_parameters(self) -> None:
@@ -125,14 +124,14 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def check_request(self, request: Request) -> None:
-        """Raise ``OptionError`` if the method cannot do what a request asks for."""
+        """Raise ``OptionError`` if the method does not support a request."""
 
     @abstractmethod
-    def learn(self, rows: Array) -> None:
+    def fit_rows(self, rows: Array) -> None:
         """Set ``guarantee_``, ``distance_`` and ``units_``."""
 
     def prepare(self, target: int, *, progress: bool = False) -> None:
-        """Compute what all people share for a target; ``progress`` shows a bar."""
+        """Compute everything that people with the same target share. ``progress`` shows a bar."""
 
     # -- lifecycle ---------------------------------------------------------------------------
 
@@ -142,12 +141,12 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         X
-            A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
-            them. Rows of a table that cannot be used (a missing cell that the model does not fill, a
-            value that the schema does not allow) are left out, and a ``RowsSkippedWarning`` says how
-            many and why the first.
+            A table in original units (pandas, polars, a dictionary, ...), or encoded rows. Invalid rows
+            of a table (a missing cell that the model does not impute, a value that the schema does not
+            allow) are skipped, with a ``RowsSkippedWarning`` that counts them and gives the first
+            reason.
         y
-            Not used; it is there so that scikit-learn's tools can call this.
+            Not used. Present for compatibility with scikit-learn.
         progress
             Show a progress bar on standard error.
         """
@@ -162,14 +161,14 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
             self.model_, rows, positions = training_rows(model, X, declared=declared)
             self.schema_ = self.model_.schema
             self._training = len(rows), rows_digest(rows)
-            self.rows_ = self.schema_.on_grids(rows)  # answers lie between legal rows
+            self.rows_ = self.schema_.on_grids(rows)  # counterfactuals lie between legal rows
             first = first_appearances(self.rows_)
             self._distinct, self._typical = (self.rows_[first], positions[first]), {}
             advance(1)
             table = not are_encoded(self.model_, X)
             self._column_units = _column_units(self.model_, rows, table=table)
             self.required_models_ = {}
-            self.learn(rows)
+            self.fit_rows(rows)
             advance(1)
             for name, required in self.required_models_.items():
                 known = X if table else self.schema_.decode(rows)
@@ -203,50 +202,48 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         X
-            A table in original units (pandas, polars, a dictionary, ...), or rows as the model takes
-            them.
+            A table in original units (pandas, polars, a dictionary, ...), or encoded rows.
         target
             The target class, by its label.
         count
-            Largest number of alternatives per row. Each changes different features; the best comes
-            first.
+            Largest number of alternatives per row, best first. Each changes different features.
         prefer
             ``"nearest"``: the smallest distance within the plausible region. ``"sparse"``: few changed
-            features. A sparse counterfactual is robust and typical, and its status is ``feasible``:
+            features. A sparse counterfactual is robust and typical. Its status is ``feasible``, because
             fewer changes may be possible.
         max_changes
             Largest number of changed features. If the nearest counterfactual changes more, the sparse
             search runs.
         immutable
-            Names of features that may not change: ``["age"]``. With a schema, this and the next three
-            add to it. Without one, names are those of the table or of the model, else ``x0``, ``x1``,
-            ...
+            Names of features that may not change: ``["age"]``. This and the next three options add to
+            the schema. Without a schema, names are those of the table or of the model, or ``x0``,
+            ``x1``, ...
         increasing, decreasing
             Names of numbers, ordered levels or true/false features that may not fall, or not rise.
         ranges
-            Ends of the values that a number may take, in original units: ``{"income": (0, 90_000)}``,
-            or None for an end that stays as it is. Such a range is declared: it takes the place of one
-            that was drafted from the training table, and can only narrow that of a schema.
+            Range of each number, in original units: ``{"income": (0, 90_000)}``. None keeps an end. The
+            range is declared: it replaces one drafted from the training table, and can only narrow that
+            of a schema.
         tolerance
-            By how much a person may miss a counterfactual, in original units: ``{"income": 500}``, or a
-            pair (less, more), as in ``{"age": (0, 1)}``. Every network of the guarantee then accepts
-            each point that misses it by no more, in all of these features at once, whether or not they
-            change. It takes the place of the schema's tolerance.
+            Largest miss per feature, in original units: ``{"income": 500}``, or a pair (less, more), as
+            in ``{"age": (0, 1)}``. Every network of the guarantee then also accepts each point within
+            the tolerance, in all of these features at once, whether or not they change. It replaces the
+            tolerance of the schema.
         typical
             A point is typical if it is no less usual than 10% of the accepted training rows, by three
             neighbour measures (:mod:`proplace.region.typical`). True returns typical points if there
             are any, False does not filter. None filters sparse requests and restricted people (with
-            immutable features, directions or rules); never with ``region="box"`` or
-            ``search="bilevel"``. The filter takes no answer away: if no typical point is found, the
-            robust one is returned, with its ``plausibility``.
+            immutable features, directions or rules), but not with ``region="box"`` or
+            ``search="bilevel"``. If no typical point is found, the robust one is returned with its
+            ``plausibility``.
         gap
-            Relative optimality gap, between 0 and 1: a search ends once its lower bound is at least
+            Relative optimality gap, between 0 and 1. A search ends once its lower bound is at least
             ``1 - gap`` times the distance. 0 stands for 1e-7, the accuracy of the solver.
         progress
             Show a progress bar on standard error.
 
-        Ctrl-C returns what is done so far (``complete`` is False then). ``seconds`` of an explanation
-        is the time spent on its person, without ``prepare_seconds_``.
+        Ctrl-C returns the finished explanations, with ``complete`` set to False. ``seconds`` of an
+        explanation is the time spent on its person, without ``prepare_seconds_``.
         """
         request = self.request(
             target,
@@ -275,12 +272,12 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         every: float = 5.0,
         advance: Callable[[int], None] = lambda _: None,
     ) -> Iterator[Explanations]:
-        """Explain tables one after another, such as the chunks of a file; memory stays bounded.
+        """Explain tables one after another in bounded memory, such as the chunks of a file.
 
-        What is ready is handed over about every ``every`` seconds and at the end of each table, in
-        order. ``advance`` is called with the number of rows that were done. Workers are started
-        once for all tables. Ctrl-C ends with a last part whose ``complete`` is False. ``request`` is
-        what :meth:`request` makes of the keywords of :meth:`explain`; None stands for target 1.
+        Finished explanations are yielded in order, about every ``every`` seconds and at the end of each
+        table. ``advance`` is called with the number of finished rows. Workers are started once for all
+        tables. Ctrl-C yields a last part whose ``complete`` is False. ``request`` is the result of
+        :meth:`request`, and None stands for target 1.
         """
         request = self.request() if request is None else request
         people = (read_people(self.model_, table) for table in tables)
@@ -301,7 +298,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         typical: bool | None = None,
         gap: float = DEFAULT_GAP,
     ) -> Request:
-        """Return a valid request, from the keywords of :meth:`explain`."""
+        """Return a valid request from the keywords of :meth:`explain`."""
         self.check_fitted()
         request = Request(
             self.model_.target(target),
@@ -320,8 +317,8 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         self.schema_.restrict(**request.restrictions)
         return request
 
-    def asked(self, request: Request) -> Self:
-        """Return a copy whose features are those of a request; what was fitted is shared."""
+    def for_request(self, request: Request) -> Self:
+        """Return a copy with the features of a request. It shares all fitted data."""
         schema = self.schema_.restrict(**request.restrictions)
         if schema is self.schema_:
             return self
@@ -330,22 +327,22 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         return view
 
     def prepare_once(self, request: Request, *, progress: bool = False) -> Self:
-        """Prepare the target class and the tolerance of a request; return what :meth:`asked` does.
+        """Prepare the target class and the tolerance of a request, and return :meth:`for_request`.
 
-        Nothing is done again if the last call was about the same.
+        The preparation is kept until a request with another target or tolerance.
         """
         key = request.target, request.misses
         if self._ready == key:
-            return self.asked(request)
+            return self.for_request(request)
         start = time.monotonic()
-        asked = self.asked(request)
-        asked.prepare(request.target, progress=progress)
+        view = self.for_request(request)
+        view.prepare(request.target, progress=progress)
         self.accepted_people(request.target)
         self._ready, self.prepare_seconds_ = key, time.monotonic() - start
-        return asked
+        return view
 
     def accepted_people(self, target: int) -> Typical | None:
-        """Return the accepted training rows that plausibility compares with; None if too few."""
+        """Return the accepted training rows that define plausibility. None if there are too few."""
         if target not in self._typical:
             rows, positions = self._distinct
             accepted = np.flatnonzero(self.net_.predict(rows) == target)
@@ -386,7 +383,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     def setting(self) -> Setting:
-        """What every answer is about: guarantee, model and distance."""
+        """The guarantee, the model and the distance."""
         self.check_fitted()
         return Setting(self.guarantee_, self.model_.without_original(), self.distance_)
 
@@ -406,12 +403,12 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         )
 
     def __sklearn_clone__(self) -> Self:
-        return type(self)(**self.get_params(deep=False))  # the model is data, and stays trained
+        return type(self)(**self.get_params(deep=False))  # the model is data and stays trained
 
     def check_fitted(self) -> None:
         """Raise ``NotFittedError`` unless ``fit`` was called."""
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError("call fit(X_train) before asking for explanations")
+            raise NotFittedError("Call fit(X_train) before explain(X).")
 
     def __sklearn_is_fitted__(self) -> bool:
         return getattr(self, "_fitted", False)
@@ -426,14 +423,14 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         advance: Callable[[int], None],
     ) -> Iterator[Explanations]:
         target = request.target
-        asked = self.prepare_once(request)
-        setting, made = asked.setting, asked.provenance(request)
-        shared = (asked._for_workers(target), request)
+        view = self.prepare_once(request)
+        setting, made = view.setting, view.provenance(request)
+        shared = (view._for_workers(target), request)
         with Workers(_explain_block, shared, lost=lambda _: None, n_jobs=self.n_jobs) as workers:
             for rows, problems, people in tables:
                 packaged = functools.partial(
                     package,
-                    asked.model_,
+                    view.model_,
                     setting,
                     target,
                     people=people,
@@ -460,7 +457,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
     def _found(
         self, workers: _Workers, rows: Array, problems: dict[int, BadRow]
     ) -> Iterator[list[Finding]]:
-        """What is found for each row, in order; rows lost together with others are tried alone."""
+        """Yield the findings of each row, in order. Rows of a lost block are run again alone."""
         jobs = max(1, int(joblib.effective_n_jobs(self.n_jobs)))
         size = max(1, min(self._block, math.ceil(len(rows) / jobs)))
         people = [(x, problems.get(i)) for i, x in enumerate(rows)]
@@ -475,7 +472,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
                 yield _lost(person) if one is None else one[0]
 
     def _for_workers(self, target: int) -> Self:
-        """A copy without what only ``fit`` needs, for it travels to each worker."""
+        """Return a small copy for the workers, without data that only ``fit`` needs."""
         lean = copy.copy(self)
         lean.model, lean.required_models_ = None, {}
         lean._typical = {target: self._typical[target]}
@@ -484,10 +481,10 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         return lean
 
     def already_valid(self, x: Array, target: int) -> Finding:
-        """The finding for a person who has the target class, perhaps robustly.
+        """Return the finding of a person with the target class, and test its robustness.
 
-        It is the current model that counts; where another network refuses, the reason says so. Of
-        several sets, a certificate is kept where it proves all of them.
+        The current model decides the status. The reason names required models that refuse. With several
+        members, the certificate is kept if it proves all of them.
         """
         start, clock = time.monotonic(), Clock.of(self.time_limit)
         reason = f"the network gives {self.model_.class_name(target)} already"
@@ -528,11 +525,11 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def _column_units(model: Model, rows: Array, *, table: bool) -> Array:
-    """Return how much of each encoded column counts as one in a distance.
+    """Return the unit of each encoded column in a distance.
 
     The unit of a number is its declared range. Without one, it is its range in the training rows if
-    they came as a table or the model scales the column, and one encoded unit otherwise. So a distance
-    does not depend on how the model came in.
+    they are a table or the model scales the column, and one encoded unit otherwise. A distance therefore
+    does not depend on the format of the model.
     """
     schema, scale = model.schema, model.network.input_transform.scale
     scaled = np.zeros(schema.width, dtype=np.bool_) if scale is None else scale != 1.0
@@ -554,7 +551,7 @@ _Workers = Workers[tuple[Explainer, Request], list[Person], list[list[Finding]] 
 def _explain_block(
     shared: tuple[Explainer, Request], block: list[Person]
 ) -> list[list[Finding]] | None:
-    """Findings for a block of rows; a row that fails never loses the others."""
+    """Return the findings for a block of rows. An error in one row does not affect the others."""
     explainer, request = shared
     target = request.target
     found: dict[int, list[Finding]] = {}
@@ -573,14 +570,14 @@ def _explain_block(
 
 
 def _guarded(search: Callable[[Array], list[list[Finding]]], X: Array) -> list[list[Finding]]:
-    """Search rows together; if that fails, one by one, so that only the bad one is lost."""
+    """Search rows together. After an error, search them one by one, so that one row is lost."""
     if not len(X):
         return []
     try:
         return search(X)
-    except (OptionError, MissingExtraError):  # the call is wrong, not the row
+    except (OptionError, MissingExtraError):  # an error of the call, not of the row
         raise
-    except Exception as error:  # one row must not lose the others
+    except Exception as error:  # one row must not affect the others
         if len(X) > 1:
             return [found for x in X for found in _guarded(search, x[None])]
         status: Status = "solver_error" if isinstance(error, SolverError) else "bad_input"
@@ -589,11 +586,11 @@ def _guarded(search: Callable[[Array], list[list[Finding]]], X: Array) -> list[l
 
 
 def _lost(person: Person) -> list[Finding]:
-    """What to say about a row during which the workers died; a bad row needs no worker."""
+    """Return the finding of a row during which the workers died. Invalid rows need no worker."""
     x, problem = person
     if problem is not None:
         return [Finding("bad_input", problem.reason)]
-    reason = "no answer yet: the process died each time, as if killed or out of memory; try again"
+    reason = "the process died each time, as if killed or out of memory. Try again"
     return [Finding("worker_died", reason, encoded_original=x)]
 
 
@@ -603,7 +600,7 @@ _FIELDS = [item.name for item in fields(Finding)]
 Located = list[tuple[int, Finding]]
 """Findings, each with the position of its person in the table."""
 Decoded = dict[tuple[str, int], "pd.Series[Any]"]
-"""Values in original units of the n-th finding, by the name of its encoded row."""
+"""Values of the n-th finding in original units, by the name of its encoded row."""
 
 
 def package(
@@ -618,24 +615,24 @@ def package(
     first: int = 0,
     complete: bool = True,
 ) -> Explanations:
-    """Make complete explanations of what was found for rows ``first``, ``first + 1``, ... of a table.
+    """Turn the findings for rows ``first``, ``first + 1``, ... of a table into explanations.
 
-    All points are decoded at once. If the original model can be run, it evaluates every answer; an
-    answer that it does not accept is withheld. So is one that a required model does not accept.
+    All points are decoded at once. If the original model can be run, it evaluates every counterfactual.
+    A counterfactual that the original model or a required model does not accept is withheld.
     """
     located = [(row, finding) for row, found in enumerate(findings, first) for finding in found]
     decoded = _decoded(setting, located, people)
-    wanted = model.classes[target]
-    said = _labels_by_original(model, located, decoded, people, ANSWERED)
-    checked = set(said)
-    for name, labels in [("the model", said)] + [
+    goal = model.classes[target]
+    own_labels = _labels_by_original(model, located, decoded, people, ANSWERED)
+    checked = set(own_labels)
+    for name, labels in [("the model", own_labels)] + [
         (name, _labels_by_original(other, located, decoded, people, FOUND))
         for name, other in required.items()
     ]:
         for n, label in labels.items():
             row, finding = located[n]
-            if label != wanted and finding.status != "model_mismatch":
-                located[n] = row, _withheld(finding, name, label, wanted)
+            if label != goal and finding.status != "model_mismatch":
+                located[n] = row, _withheld(finding, name, label, goal)
                 del decoded["encoded_counterfactual", n]
     imputed = (
         [] if people is None else _imputed(setting, people.iloc[first : first + len(findings)])
@@ -658,7 +655,7 @@ def package(
 
 
 def _imputed(setting: Setting, people: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Features of each person whose cell is missing and counts as a value of the model's."""
+    """Return the features of each person whose cell is missing and imputed by the model."""
     names = [n for n, f in setting.schema.by_name.items() if f.missing is not None and n in people]
     gaps = people[names].isna().to_numpy(dtype=bool)
     return [tuple(n for n, gap in zip(names, line, strict=True) if gap) for line in gaps]
@@ -692,10 +689,10 @@ def _labels_by_original(
     people: pd.DataFrame | None,
     kinds: Set[str],
 ) -> dict[int, object]:
-    """Return the label that the original model gives each answer, by the number of its finding.
+    """Return the label of each counterfactual by the original model, by the number of its finding.
 
-    ``kinds`` are the statuses to look at: to the current model, a person who has the class already is
-    an answer, too. Empty if the original model cannot be run.
+    ``kinds`` are the statuses to evaluate. For the current model, they include people with the target
+    class. Empty if the original model cannot be run.
     """
     found = [n for n, (_, finding) in enumerate(located) if finding.status in kinds]
     if not (found and model.has_original):
@@ -706,16 +703,16 @@ def _labels_by_original(
     }
     if people is None:
         table = pd.DataFrame(cells)
-    else:  # columns that the model does not read stay the person's own
+    else:  # columns that the model ignores keep the person's values
         table = people.iloc[[located[n][0] for n in found]].assign(**cells)
-    said = model.predict_original(table)
-    return {} if said is None else dict(zip(found, said, strict=True))
+    labels = model.predict_original(table)
+    return {} if labels is None else dict(zip(found, labels, strict=True))
 
 
-def _withheld(finding: Finding, name: str, label: object, wanted: object) -> Finding:
+def _withheld(finding: Finding, name: str, label: object, goal: object) -> Finding:
     reason = (
-        f"{name} itself gives the answer {label!r} and not {wanted!r}, so it is withheld; "
-        "the model was changed after it was read, or does more than its parts say"
+        f"the original of {name} gives this counterfactual {label!r} and not {goal!r}, so it is "
+        "withheld. The original was changed after the import, or differs from the imported network"
     )
     return replace(
         finding,

@@ -1,10 +1,9 @@
-"""Claims: one for each changed feature, the only source of what is said of a change.
+"""Claims: one for each changed feature, the only source of text about a change.
 
-A claim holds a feature's value today, its value in the counterfactual, and the interval in which the
-counterfactual is proved (``Explanation.guaranteed_ranges``), for all such features at once.
-Sentences, tables, letters, pages and pictures are generated from claims. What they say is never more
-than what is proved: both ends of an interval are rounded inwards to what is written, in decimal
-arithmetic.
+A claim holds the value of a feature today, its value in the counterfactual, and the guaranteed range
+(``Explanation.guaranteed_ranges``), which is proved jointly for all features. Sentences, tables,
+letters, pages and pictures are generated from claims. The text never exceeds the proof: both ends of an
+interval are rounded inwards to the written digits, in decimal arithmetic.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from proplace.explain.results import Explanation
     from proplace.schema.rules import AnyFeature
 
-_DIGITS = 6  # significant digits of an end if the feature has no step
+_DIGITS = 6  # significant digits of an end of a feature without steps
 _ALIKE = Decimal("1.5")  # largest ratio of the two sides of an interval around a value
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One changed feature and what is proved of it.
+    """One changed feature with its proved values.
 
     Attributes
     ----------
@@ -40,18 +39,18 @@ class Claim:
     before, after
         Its value today and in the counterfactual, in original units.
     low, high
-        The proved interval, rounded inwards; None if the value alone is proved.
+        The proved interval, rounded inwards. None if the value alone is proved.
     direction
         ``"up"`` or ``"down"`` for numbers, ``"switch"`` for names.
     to_end
         True if the interval ends with the declared range of the feature, in the direction of the
-        change. A range that was drafted from a table has no declared end.
+        change. A range drafted from a table has no declared end.
     size
         The largest change of its encoded columns.
     feature
-        The feature, None if it is not known.
+        The feature, None if it is unknown.
     missing
-        True if the person's cell was missing, so that ``before`` is what the model counts in its place.
+        True if the person's cell was missing. ``before`` is then the imputed value.
     """
 
     name: str
@@ -68,7 +67,7 @@ class Claim:
 
     @property
     def goal(self) -> str:
-        """What the feature must become: the value, or the values that are proved ("at least ...")."""
+        """The new value of the feature, or the proved values ("at least ...")."""
         return visible(self._range() or format_value(self.feature, self.after))
 
     @property
@@ -78,21 +77,21 @@ class Claim:
 
     @property
     def change(self) -> str:
-        """By how much a number rises or falls; empty for names and for more than one value."""
+        """The difference of a number. Empty for names and for more than one value."""
         if self.low is not None:
             return ""
         return visible(difference(self.feature, self.before, self.after))
 
     @property
     def interval(self) -> str:
-        """Both ends of the proved interval; empty if the value alone is proved."""
+        """Both ends of the proved interval. Empty if the value alone is proved."""
         if self.low is None or self.high is None:
             return ""
         return visible(format_interval(self._number, _decimal(self.low), _decimal(self.high)))
 
     @property
     def is_cut(self) -> bool:
-        """True if the goal is one value that has more digits than are written."""
+        """True if the goal is one value with more digits than are written."""
         return self.low is None and self.goal.count("…") > 0 and is_amount(self.feature, self.after)
 
     @property
@@ -123,7 +122,7 @@ class Claim:
         return self._range() or new, f"missing, counted as {old}" if self.missing else old
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as JSON can hold it."""
+        """Return the claim as plain values for JSON."""
         return {
             "from": as_json(self.before),
             "to": as_json(self.after),
@@ -139,7 +138,7 @@ class Claim:
         return cast("Continuous | Ordinal", self.feature)
 
     def _range(self) -> str:
-        """The proved interval in words; empty if the value alone is proved."""
+        """Write the proved interval in words. Empty if the value alone is proved."""
         if self.low is None or self.high is None:
             return ""
         low, high = _decimal(self.low), _decimal(self.high)
@@ -179,7 +178,7 @@ def claims_of(e: Explanation) -> tuple[Claim, ...]:
 
 
 def is_certified(e: Explanation) -> bool:
-    """Test if every network of the shift set, be it the current one alone, gives the target class."""
+    """Test if every network of the shift set, or of a set of one, gives the target class."""
     if e.certificate is not None and e.certificate.verdict != "robust":
         return False
     return e.status in CERTIFIABLE and e.margin >= 0.0
@@ -188,7 +187,7 @@ def is_certified(e: Explanation) -> bool:
 def proved_values(
     feature: AnyFeature | None, before: Any, after: Any, ends: tuple[float, float] | None
 ) -> tuple[float | None, float | None, bool]:
-    """Return the values of a changed number that are proved, and if they reach its declared end.
+    """Return the proved values of a changed number, and True if they reach its declared end.
 
     Parameters
     ----------
@@ -214,7 +213,7 @@ def proved_values(
     rises = before < after
     to_end = ends[1] >= most if rises else ends[0] <= least
     if low <= _decimal(before) <= high:
-        # The person's own value would do by itself: nobody is told to go the other way.
+        # The person's own value is proved too. The claim must not include the opposite direction.
         if not to_end:
             return nothing
         value = _inward(known, after, after)
@@ -225,7 +224,7 @@ def proved_values(
 
 
 def _around(feature: Continuous | Ordinal, value: Decimal, low: Decimal, high: Decimal) -> str:
-    """Write an interval within the range: the value and its room, or both ends if it lies askew."""
+    """Write an interval within the range: the value with its tolerance, or both ends."""
     middle = _rounded(feature, value, ROUND_HALF_EVEN)
     below, above = middle - low, high - middle
     if min(below, above) < 0:
@@ -251,7 +250,7 @@ def format_range(feature: Continuous | Ordinal, low: float, high: float) -> str:
 
 
 def format_room(feature: AnyFeature | None, value: Any, ends: tuple[float, float]) -> str:
-    """Write the interval in which an unchanged number may lie; empty if it may not move.
+    """Write the guaranteed range of an unchanged number. Empty if it may not change.
 
     Examples
     --------
@@ -267,7 +266,7 @@ def format_room(feature: AnyFeature | None, value: Any, ends: tuple[float, float
 def proved_room(
     feature: AnyFeature | None, value: Any, ends: tuple[float, float]
 ) -> tuple[float, float] | None:
-    """Return the interval in which an unchanged number may lie; None if it may not move."""
+    """Return the guaranteed range of an unchanged number. None if it may not change."""
     if not is_amount(feature, value):
         return None
     low, high = _inward(cast("Continuous | Ordinal", feature), *ends)
@@ -280,7 +279,7 @@ def proved_room(
 
 
 def format_value(feature: AnyFeature | None, value: Any, *, quotes: bool = False) -> str:
-    """Write one value as a person would; "…" stands for digits that follow.
+    """Write one value for people. "…" stands for further digits.
 
     Examples
     --------
@@ -314,19 +313,19 @@ def format_pair(feature: AnyFeature | None, before: Any, after: Any) -> tuple[st
         texts = amount(feature, after), amount(feature, before, unit=False)
         if amount(feature, after, unit=False) != texts[1]:
             return texts
-        # too near each other for the digits that are written
+        # both values have the same written digits
         return amount(feature, after, exact=True), amount(feature, before, unit=False, exact=True)
     return format_value(feature, after, quotes=True), format_value(feature, before, quotes=True)
 
 
 def own_value(feature: AnyFeature | None, value: Any, *, missing: bool) -> str:
-    """Write a person's value; for a missing cell, what the model counts in its place."""
+    """Write a person's value. For a missing cell, write the imputed value."""
     text = format_value(feature, value)
     return f"missing, counted as {text}" if missing else text
 
 
 def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:
-    """Write by how much a number rises or falls; empty for names.
+    """Write the difference of a number. Empty for names.
 
     Examples
     --------
@@ -338,7 +337,7 @@ def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:
     if not is_amount(feature, before):
         return ""
     feature = cast("Continuous | Ordinal", feature)
-    # As one would work it out on paper: 0.3 - 0.1 is not 0.2 to the last digit in floats.
+    # In decimals, because 0.3 - 0.1 is not 0.2 in floats.
     size = float(abs(_decimal(after) - _decimal(before)))
     if decimals(feature) is None or float(f"{size:.{decimals(feature)}f}") != size:
         size = float(f"{size:.6g}")
@@ -354,9 +353,9 @@ def format_interval(feature: Continuous | Ordinal, low: Decimal, high: Decimal) 
 
 
 def display_title(feature: AnyFeature | None, name: str = "") -> str:
-    """Return the title of a feature, in quotes if it is what applies or not: “owns a home”.
+    """Return the title of a feature, in quotes for yes or no: “owns a home”.
 
-    ``name`` is that of a feature that is not known.
+    ``name`` is used for an unknown feature.
     """
     if feature is None:
         return name
@@ -380,7 +379,7 @@ def is_yes_or_no(feature: Binary) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    # numpy's numbers, too; a bool is a name
+    # includes numbers of numpy, but a bool is a name
     return hasattr(value, "__float__") and not isinstance(value, str) and str(value) not in _BOOLS
 
 
@@ -391,7 +390,7 @@ _BOOLS = ("True", "False")
 
 
 def _size(e: Explanation, name: str) -> float:
-    """Return the largest change of the encoded columns of a feature: 1 is another category."""
+    """Return the largest change of the encoded columns of a feature, 1 for another category."""
     if e.setting is None or e.encoded_original is None or e.encoded_counterfactual is None:
         return 0.0
     span = e.setting.schema.span(name)
@@ -399,7 +398,7 @@ def _size(e: Explanation, name: str) -> float:
 
 
 def _inward(feature: Continuous | Ordinal, low: float, high: float) -> tuple[Decimal, Decimal]:
-    """Round both ends inwards to what is written of them."""
+    """Round both ends inwards to the written digits."""
     return (
         _rounded(feature, _decimal(low), ROUND_CEILING),
         _rounded(feature, _decimal(high), ROUND_FLOOR),
@@ -409,7 +408,7 @@ def _inward(feature: Continuous | Ordinal, low: float, high: float) -> tuple[Dec
 def _rounded(
     feature: Continuous | Ordinal, value: Decimal, how: str, digits: int = _DIGITS
 ) -> Decimal:
-    """Round a number to the decimals of its feature, else to some digits."""
+    """Round a number to the decimals of its feature, or to some digits without any."""
     if not value.is_finite() or not value:
         return value
     places = decimals(feature)
@@ -420,7 +419,7 @@ def _rounded(
 
 
 def _range_of(feature: Continuous | Ordinal) -> tuple[float, float]:
-    """Return the declared ends of a feature; a drafted range has none."""
+    """Return the declared ends of a feature. A drafted range has none."""
     if isinstance(feature, Ordinal):
         return feature.numbers[0], feature.numbers[-1]
     if feature.drafted:

@@ -1,11 +1,10 @@
-r"""Diverse answers for one person: paths of their own, not one with a trifle more or less.
+r"""Diverse alternatives for one person.
 
-With :math:`c_f` the part of the distance that the change of feature :math:`f` takes by itself, an answer
-is a path of its own beside a given one if
+Let :math:`c_f` be the distance of the change of feature :math:`f` alone. Two counterfactuals differ if
 
-- at least a third of the cheaper one goes elsewhere: :math:`\sum_f \min(c_f, c'_f) \le \tfrac23
+- they share at most two thirds of the cheaper one: :math:`\sum_f \min(c_f, c'_f) \le \tfrac23
   \min(\sum_f c_f, \sum_f c'_f)`, and
-- it does not change all that the given one mainly changes (a tenth of the whole or more) besides others.
+- the second does not contain all main changes of the first (a tenth of its distance or more).
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
     Costs = dict[int, float]
 
-_FREEZE = 4  # changed features that are tried, one at a time, for the next answer
-_SHARED = 2 / 3  # of the cheaper of two paths, at most
-_MAIN = 0.1  # of the whole: a change that is no trifle
-_SEARCHES = 8  # for each answer that is asked for, at most
+_FREEZE = 4  # changed features that are kept, one at a time, for the next alternative
+_SHARED = 2 / 3  # largest shared part of the cheaper of two alternatives
+_MAIN = 0.1  # smallest share of a main change
+_SEARCHES = 8  # largest number of searches per requested alternative
 
 
 def diverse(
@@ -40,15 +39,14 @@ def diverse(
     *,
     sparse: bool = False,
 ) -> list[Finding]:
-    """Return up to ``count`` answers, nearest first, each a path of its own.
+    """Return up to ``count`` different alternatives, nearest first.
 
-    If ``sparse``, those with fewer changes come first.
+    If ``sparse``, alternatives with fewer changes come first.
 
-    ``find`` searches the nearest answer that keeps some features (by number) as they are. After an
-    answer, the features it changes most are kept, one at a time, and the search is repeated; the
-    nearest of what that gives comes next. One that is no path of its own is not taken: what it has
-    most in common with another is kept, too. What features take is measured by ``distance``, else in
-    encoded units.
+    ``find`` returns the nearest counterfactual that keeps some features (by number) unchanged. For the
+    next alternative, the features with the largest changes are kept, one at a time, and the nearest
+    result is next. If it does not differ from an earlier one, the features that they share most are
+    kept as well. Changes are measured by ``distance``, or in encoded units without one.
     """
     ticket = itertools.count()
     first = find(frozenset())
@@ -82,7 +80,7 @@ def diverse(
 
 
 def _differs(costs: Costs, other: Costs) -> bool:
-    """Whether an answer is a path of its own beside another one."""
+    """Test if a counterfactual differs from another one."""
     shared = sum(min(cost, other.get(feature, 0.0)) for feature, cost in costs.items())
     least = min(sum(costs.values()), sum(other.values()))
     if shared > _SHARED * least or costs.keys() == other.keys():
@@ -91,13 +89,13 @@ def _differs(costs: Costs, other: Costs) -> bool:
 
 
 def _main(costs: Costs) -> frozenset[int]:
-    """The changed features without trifles."""
+    """Return the features with main changes."""
     least = _MAIN * sum(costs.values())
     return frozenset(feature for feature, cost in costs.items() if cost >= least)
 
 
 def _next(costs: Costs, alike: Costs | None) -> list[frozenset[int]]:
-    """Features to keep: one of those that change most, or what two answers have most in common."""
+    """Return sets of features to keep: one with a large change, or those that two results share."""
     if alike is None:
         return [frozenset({feature}) for feature in _sorted(costs)[:_FREEZE]]
     shared = {f: min(cost, alike[f]) for f, cost in costs.items() if f in alike}
@@ -108,12 +106,12 @@ def _next(costs: Costs, alike: Costs | None) -> list[frozenset[int]]:
 
 
 def _sorted(costs: Costs) -> list[int]:
-    """The features, those that take most first."""
+    """Return the features, the largest changes first."""
     return sorted(costs, key=lambda feature: (-costs[feature], feature))
 
 
 def _costs(answer: Finding, schema: Schema, distance: L1 | None) -> Costs:
-    """What the change of each changed feature takes, by itself."""
+    """Return the distance of the change of each changed feature alone."""
     x, point = answer.encoded_original, answer.encoded_counterfactual
     assert x is not None and point is not None  # noqa: S101, PT018
     costs: Costs = {}

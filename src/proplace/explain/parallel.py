@@ -1,13 +1,13 @@
 """One function over many items, on the processes or machines of any joblib backend.
 
-What all items share (a fitted explainer) is pickled once and reaches each worker process once: through
-a file without a name for processes of this machine, scattered by Dask, put into the object store by
-Ray. A worker keeps it by its digest for the items that follow.
+The shared object (a fitted explainer) is pickled once and reaches each worker process once: through an
+unnamed file on this machine, through scatter on Dask, or through the object store of Ray. A worker
+caches it by its digest for further items.
 
-A worker that dies takes the items in flight with it. Dask runs them again elsewhere; loky and Ray
-report an error instead, so they are run again from here.
+If a worker dies, its current items are lost. Dask runs them again elsewhere. Loky and Ray report an
+error instead, so this module runs them again.
 
-When this process dies, however suddenly, its loky workers end themselves and nothing stays behind.
+If this process dies, its loky workers end themselves and leave no files behind.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _ATTEMPTS = 2  # failures of all workers together before the next item is tried alone
-_LOST = 3  # items in a row that fail alone: then it is not the items
-_SLICE = 16  # items a worker and call, for backends that return nothing before all is done
-_LOOK = 0.1  # seconds between the looks of a worker at its parent
-_PROC = Path("/proc")  # where the system shows the open files of a process, if it does
+_LOST = 3  # consecutive items that fail alone before the cause cannot be the items
+_SLICE = 16  # items per worker and call, for backends that return all results at the end
+_POLL = 0.1  # seconds between checks of a worker that its parent lives
+_PROC = Path("/proc")  # open files of processes, on systems that have it
 
 
 class Workers(Generic[Shared, Item, Result]):
-    """Map ``function(shared, item)`` over items; results come in order.
+    """Map ``function(shared, item)`` over items, with results in order.
 
     Parameters
     ----------
     function
-        A function of a module that the workers can import.
+        A function from a module that the workers can import.
     shared
-        What each call needs and no call changes.
+        The object that all calls read and no call changes.
     lost
-        The result of an item during which the workers died, again and again.
+        Function that returns the result of an item during which the workers died repeatedly.
     n_jobs
-        As joblib understands it: None is 1, or what ``joblib.parallel_config`` says. With one job
-        on this machine nothing is pickled and no process is started.
+        Number of jobs, as in joblib. None is 1, or the value of ``joblib.parallel_config``. One job
+        on this machine runs in this process, without pickling.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Workers(Generic[Shared, Item, Result]):
         self._function, self._shared, self._lost = function, shared, lost
         self._n_jobs = n_jobs
         self._stack = ExitStack()
-        self._crew: _Crew | None = None
+        self._pool: _Pool | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -79,8 +79,8 @@ class Workers(Generic[Shared, Item, Result]):
         self._dismiss()
 
     def map(self, items: Sequence[Item]) -> Iterator[Result]:
-        """Yield the result of each item; items lost with a worker are run again."""
-        # A Dask cluster of one worker is still elsewhere.
+        """Yield the result of each item. Items lost with a worker are run again."""
+        # A Dask cluster with one worker still runs elsewhere.
         dask = type(get_active_backend()[0]).__name__ == "DaskDistributedBackend"
         if not dask and int(joblib.effective_n_jobs(self._n_jobs)) == 1:
             for item in items:
@@ -95,8 +95,8 @@ class Workers(Generic[Shared, Item, Result]):
                     yield result
             except ProplaceError:
                 raise
-            except Exception as error:  # whatever the backend says when a worker is gone
-                self._dismiss()  # what is broken is not used again
+            except Exception as error:  # each backend has its own error for a dead worker
+                self._dismiss()  # a broken pool is not used again
                 if not alone:
                     failures += 1
                     continue
@@ -109,27 +109,27 @@ class Workers(Generic[Shared, Item, Result]):
                 done, failures = done + 1, 0
 
     def _run(self, items: Sequence[Item], start: int, stop: int) -> Iterator[Result]:
-        if self._crew is None:
-            self._crew = _Crew(self._shared, self._n_jobs, self._stack)
-        crew = self._crew
-        size = stop - start if crew.streams else _SLICE * crew.size
+        if self._pool is None:
+            self._pool = _Pool(self._shared, self._n_jobs, self._stack)
+        pool = self._pool
+        size = stop - start if pool.streams else _SLICE * pool.size
         for first in range(start, stop, size):
             numbers = range(first, min(first + size, stop))
             calls = (
-                joblib.delayed(_call)(self._function, crew.token, crew.parcel, (n, items[n]))
+                joblib.delayed(_call)(self._function, pool.token, pool.parcel, (n, items[n]))
                 for n in numbers
             )
-            for n, (number, result) in zip(numbers, crew.parallel(calls), strict=True):
-                if number != n:  # a broken pool may hand over what an earlier call asked for
-                    raise RuntimeError(f"result {number} came where {n} was due")
+            for n, (number, result) in zip(numbers, pool.parallel(calls), strict=True):
+                if number != n:  # a broken pool may return results of an earlier call
+                    raise RuntimeError(f"result {number} was returned instead of result {n}")
                 yield result
 
     def _dismiss(self) -> None:
-        self._crew = None
+        self._pool = None
         self._stack.close()
 
 
-class _Crew:
+class _Pool:
     """An open joblib backend and the parcel for its workers."""
 
     def __init__(self, shared: object, n_jobs: int | None, stack: ExitStack) -> None:
@@ -139,7 +139,7 @@ class _Crew:
         # joblib's wrapper pickles by value what pickle cannot: classes of __main__, lambdas.
         content = pickle.dumps(joblib.wrap_non_picklable_objects(shared, keep_wrapper=False))
         self.token = hashlib.sha256(content).hexdigest()
-        # joblib makes the calls here when only one worker is left, or in threads.
+        # joblib runs the calls in this process if one worker is left, or with threads.
         _opened[self.token] = shared
         stack.callback(_opened.pop, self.token, None)
         kind = type(backend).__name__
@@ -150,21 +150,21 @@ class _Crew:
             self.parcel = require("ray", "ray", "the Ray backend").put(content)
         else:
             self.parcel = _file(content, stack)
-        following: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if kind == "LokyBackend" and "initializer" not in backend.backend_kwargs:
-            following = {"initializer": _follow, "initargs": (os.getpid(),)}
+            options = {"initializer": _exit_with_parent, "initargs": (os.getpid(),)}
         self.parallel = stack.enter_context(
             joblib.Parallel(
-                n_jobs=n_jobs, return_as="generator" if self.streams else "list", **following
+                n_jobs=n_jobs, return_as="generator" if self.streams else "list", **options
             )
         )
 
 
 def _file(content: bytes, stack: ExitStack) -> Path:
-    """Where processes of this machine find some bytes until the stack is closed.
+    """Return a path with the content, for processes on this machine, until the stack is closed.
 
-    The file has no name where that is possible, so that it goes with this process, whatever ends it:
-    training rows are nobody else's business.
+    The file has no name if the system allows it. It then disappears with this process in every case,
+    because training rows are confidential.
     """
     file: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (it is closed)
     path = _PROC / str(os.getpid()) / "fd" / str(file.fileno())
@@ -184,22 +184,22 @@ _opened: dict[str, Any] = {}
 _parcels: set[Path] = set()
 
 
-def _follow(parent: int) -> None:
-    """End this process soon after its parent has ended, in whatever way that happened.
+def _exit_with_parent(parent: int) -> None:
+    """End this process soon after its parent has ended, for any reason.
 
-    Else it would wait for work, holding its standard error open, for which others may be waiting.
-    Ctrl-C, which a terminal sends to all processes, is the parent's to answer.
+    Otherwise it would wait for work and keep its standard error open, and other programs may wait for
+    that to close. A terminal sends Ctrl-C to all processes, but only the parent handles it.
     """
     with suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if os.name != "posix":  # elsewhere a process keeps the number of its parent for ever
+    if os.name != "posix":  # other systems never change the number of a parent
         return
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
         for parcel in _parcels:
-            with suppress(OSError):  # it had no name, or another worker was first
+            with suppress(OSError):  # it had no name, or another worker deleted it
                 parcel.unlink()
         os._exit(1)
 
@@ -214,17 +214,17 @@ def _call(
 
 
 def _open(token: str, parcel: object) -> Any:
-    """Return what the parcel holds; it is read and unpickled once in a process."""
+    """Return the shared object, unpickled once in each process."""
     shared = _opened.get(token)
     if shared is None:
         if isinstance(parcel, Path):
             _parcels.add(parcel)
             content = parcel.read_bytes()
-        elif isinstance(parcel, bytes):  # Dask has put the bytes in the place of its future
+        elif isinstance(parcel, bytes):  # Dask has replaced its future by the bytes
             content = parcel
         else:
             content = cast("bytes", require("ray", "ray", "the Ray backend").get(parcel))
-        shared = pickle.loads(content)  # noqa: S301  (made by _Crew)
-        _opened.clear()  # one at a time: it may be large
+        shared = pickle.loads(content)  # noqa: S301  (made by _Pool)
+        _opened.clear()  # only one, because it may be large
         _opened[token] = shared
     return shared

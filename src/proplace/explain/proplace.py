@@ -1,4 +1,4 @@
-"""PROPLACE: the nearest input of the hull of real people that every network within delta accepts."""
+"""PROPLACE: the nearest input of the plausible region that every network of the shift set accepts."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _Misses = tuple[tuple[str, tuple[float, float]], ...]
 
 DEFAULT_MARGIN = 1e-6
 SLACK = 1e-4
-"""Extra margin demanded inside the search, so that its result passes the test at the margin."""
+"""Extra margin required inside the search, so that its result passes the exact test."""
 
 
 def _without_delta(source: object, cutoff: Cutoff | None) -> OptionError:
-    """Return the error about a missing delta, with the lines that measure one."""
+    """Return the error about a missing delta, with the code that measures one."""
     more = "" if cutoff is None else f", cutoff={cutoff!r}"
     classes = source.classes if isinstance(source, Model) else getattr(source, "classes_", ())
     labels = [label.item() if isinstance(label, np.generic) else label for label in classes]
@@ -63,7 +63,7 @@ def _without_delta(source: object, cutoff: Cutoff | None) -> OptionError:
         target, note = f", target={label!r}", f" The classes are {listing(labels)}."
     return OptionError(
         "Proplace needs a delta: the largest change of a parameter that every counterfactual must "
-        f"survive. Measure it for the class that people want.{note}\n"
+        f"survive. Measure it for the target class.{note}\n"
         f"found = proplace.calibrate_delta(pipeline, X_train, y_train, refits=10{target}{more})\n"
         f"explainer = proplace.Proplace(pipeline, found.delta{more})",
         name="delta",
@@ -77,57 +77,55 @@ class Proplace(Explainer):
     ----------
     model
         The trained model: a fitted scikit-learn pipeline, a torch module, a Keras model, the path of
-        a model file, a :class:`proplace.Model`, or a bare :class:`proplace.Network`.
+        a model file, a :class:`proplace.Model`, or a :class:`proplace.Network`.
     delta
-        Largest change of any parameter, one (weight, bias) pair per layer, or a
-        :class:`proplace.Shifts`. Where the model itself does not lie in such a box, answers are
-        accepted by it as well. It is required: without it, the error names the call that measures one.
+        Shift set that counterfactuals must survive: the largest change of any parameter, one (weight,
+        bias) pair per layer, or a :class:`proplace.Shifts`. A model outside its shift set must accept
+        counterfactuals as well. Required: the error without it names the call that measures one.
     required_models
-        Other networks that must accept every answer, each of the kinds that ``model`` can be, or a
-        pair of one and its delta: ``[net2, (net3, 0.01)]``. A network by itself stands for no other;
-        with a delta, for all of its box. They may have other architectures, and scalers and encoders
-        of their own: they look at the same columns of the table and have the same classes. A bare
-        :class:`proplace.Network` takes rows as ``model`` encodes them. With several networks a
-        certificate is a bundle of one for each, and a person counts as ``already_valid`` where the
-        model in use accepts, whatever the others say (the reason tells). A model
-        that states no cut-off of its own, as ``Model.of(other, cutoff=...)``, has that of ``model``.
+        Other models that must accept every counterfactual, of any kind that ``model`` can be, or pairs
+        with a delta: ``[net2, (net3, 0.01)]``. Architectures, scalers and encoders may differ, but
+        table columns and classes must be equal. A :class:`proplace.Network` takes rows as ``model``
+        encodes them. Certificates are then bundles with one certificate for each model. A person
+        accepted by the current model is ``already_valid`` even if another model refuses, and the
+        reason reports this. A model without its own cut-off (``Model.of(other, cutoff=...)``) has the
+        cut-off of ``model``.
     cutoff
-        The probability from which the model accepts, as in ``{"approved": 0.7}``: a shorthand for
-        ``Model.of(source, cutoff=...)`` as the model.
+        Probability from which the model accepts, as in ``{"approved": 0.7}``. Short for
+        ``Model.of(source, cutoff=...)``.
     schema
-        Features, units and rules. Without one, tables hold the model's own columns, all free; numbers
-        of a model that encodes its table itself get the range and a readable step of the training
-        table then. Such a model keeps its encoding: the schema adds ranges, steps, directions, labels
-        and rules.
+        Features, units and rules. Without one, a table has the columns of the model, and all of them
+        may change. If the model encodes its own table, numbers then get the range of the training
+        table and a readable step. A schema never replaces the encoding of such a model, but adds
+        ranges, steps, directions, labels and rules.
     k
         Number of robust neighbours that span the plausible region. "Nearest", "optimal" and ``bound``
         refer to this region.
     region
-        ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: anywhere
-        within the features' ranges and rules, plausible or not.
+        ``"hull"``: the convex hulls of the robust neighbours and the person. ``"box"``: all values
+        within the ranges and rules, plausible or not.
     weights
-        Weights in the distance, the mean absolute difference over columns. The unit of a number is the
-        range that the schema declares; else its range in the training data, if these are a table or
-        the model scales the column; else one encoded unit. Factors by feature
-        name, ``{"income": 2}``: a feature that is not named has 1, and all columns of a feature have
-        its weight. Or ``"mad"``: each column counts in units of its median absolute deviation over
-        the training rows.
+        Factors in the distance by feature name, ``{"income": 2}``, default 1 for each feature. The
+        distance is the mean absolute difference over columns. The unit of a number is its declared
+        range. Without one, it is its range in the training rows if they are a table or the model
+        scales the column, and one encoded unit otherwise. With ``"mad"``, the unit of each column is
+        its median absolute deviation over the training rows.
     margin
-        Every network in Delta must reach the target class by at least this much. ``"float32"``:
-        as much as covers the rounding of a model deployed in float32. The default is ``"float32"``
-        for such a model (``net.precision``), and 1e-6 for float64.
+        Smallest margin of the target class under every network of the shift set. ``"float32"`` covers
+        the rounding of a model deployed in float32. Default: ``"float32"`` for such a model
+        (``net.precision``), and 1e-6 for float64.
     search
-        ``"tree"`` (default) or ``"bilevel"``, the paper's Algorithm 1. Both give the same distance if
-        neither filters typical points (``explain(typical=False)``).
+        ``"tree"`` or ``"bilevel"``, which is Algorithm 1 of the paper. Both give the same distance
+        without a filter for typical points (``explain(typical=False)``).
     solver
-        Of the programs of ``search="bilevel"``: ``"highs"`` or ``"gurobi"`` (with the extra of that
-        name); same answers. The tree runs on HiGHS.
+        Solver for ``search="bilevel"``: ``"highs"``, or ``"gurobi"`` with the extra of that name. The
+        tree always uses HiGHS.
     n_jobs
-        Processes (joblib; None: one, or what ``joblib.parallel_config`` says). The answers are the
-        same for any number, here or on a cluster.
+        Number of joblib processes. None is one, or the value of ``joblib.parallel_config``. Results
+        do not depend on it.
     time_limit
-        Seconds per person, 10 by default; None for no limit. At the limit the best point so far is
-        returned, certified, with a lower bound on the distance, and marked as ``timed_out``.
+        Seconds per person, default 10, or None for no limit. After the limit, the best certified point
+        is returned with a lower bound on the distance, and marked as ``timed_out``.
 
     Examples
     --------
@@ -176,7 +174,7 @@ class Proplace(Explainer):
         self.n_jobs = n_jobs
         self.time_limit = time_limit
 
-    # -- what the lifecycle asks for ---------------------------------------------------------
+    # -- methods of the lifecycle ------------------------------------------------------------
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
@@ -210,8 +208,8 @@ class Proplace(Explainer):
                 value=self.time_limit,
             )
 
-    def learn(self, rows: Array) -> None:
-        """Fit the distance and the margins; which rows are robust is found for each target."""
+    def fit_rows(self, rows: Array) -> None:
+        """Fit the distance and the margins. Robust rows are computed later for each target."""
         model = self.model_
         self.rows_, self._shifts = self._distinct[0], shifts_for(model, self.delta)
         self._required = read_required(model, self.required_models, self.schema)
@@ -228,9 +226,9 @@ class Proplace(Explainer):
         self._robust: dict[tuple[int, _Misses], RobustRows] = {}
         self._values: dict[int, Values] = {}
 
-    def asked(self, request: Request) -> Self:
-        """Return a copy with the features and the tolerance of a request; what was fitted is shared."""
-        view = super().asked(request)
+    def for_request(self, request: Request) -> Self:
+        """Return a copy with the features and the tolerance of a request. It shares fitted data."""
+        view = super().for_request(request)
         if request.misses != self.tolerance_:
             view = copy.copy(view)
             view.tolerance_ = dict(request.misses)
@@ -261,7 +259,7 @@ class Proplace(Explainer):
                 warnings.warn(note, DraftWarning, stacklevel=4)
 
     def _guarantee(self, misses: Mapping[str, tuple[float, float]]) -> Guarantee:
-        """Return the guarantee with a tolerance, made at the first request for it."""
+        """Return the guarantee with a tolerance, created at the first request for it."""
         key = tuple(misses.items())
         if key not in self._guarantees:
             tolerance = self.schema_.encode_tolerance(misses)
@@ -280,7 +278,7 @@ class Proplace(Explainer):
         return DEFAULT_MARGIN if net.precision == "float64" else "float32"
 
     def _with_margin(self, member: Member) -> Member:
-        """Return a member with the margin that covers every training row, and so their hulls."""
+        """Return a member with the margin that covers every training row, and their hulls."""
         # The required margin is convex in x, so its maximum over the rows bounds it on their hulls.
         margins = required_margins(member, self.rows_)
         largest = float(np.max(margins))
@@ -302,12 +300,12 @@ class Proplace(Explainer):
             self._values[target] = Values.of(self.schema_, accepted)
 
     def robust_rows(self, target: Label = 1) -> Array:
-        """Distinct training rows that are robust for a target, as the network sees them."""
+        """Return the distinct encoded training rows that are robust for a target."""
         self.check_fitted()
         return self._robust_rows(self.model_.target(target)).robust
 
     def find(self, X: Array, request: Request) -> list[list[Finding]]:
-        """Answers for each person, nearest first, each with another set of changed features."""
+        """Return the findings for each person, nearest first, with different changed features."""
         found = []
         for x in X:
             start = time.monotonic()
@@ -329,7 +327,7 @@ class Proplace(Explainer):
 
     @property
     def filters_typical(self) -> bool:
-        """True if typical points can be asked for."""
+        """True if the method supports typical points."""
         return self.region == "hull" and self.search == "tree"
 
     def _robust_rows(self, target: int, *, progress: bool = False) -> RobustRows:
@@ -357,7 +355,7 @@ class Proplace(Explainer):
 def _column_weights(schema: Schema, weights: Weights | None, rows: Array, units: Array) -> Array:
     """Return the weight of every encoded column in the distance.
 
-    ``units`` are what counts as one in each column; ``"mad"`` takes the spreads of ``rows`` instead.
+    ``units`` are the units of the columns. ``"mad"`` uses the spreads of ``rows`` instead.
     """
     if isinstance(weights, str) and weights == "mad":
         return mad_weights(rows)

@@ -1,9 +1,8 @@
-"""Proofs about one person: of a point as a table can hold it, of ranges around it, and of a refusal.
+"""Proofs for one person: of a written point, of ranges around it, and of a fixed prediction.
 
-Where no answer was found, it is asked whether there can be any: whether every network of a set refuses
-every input that the schema allows the person (:mod:`proplace.region.pieces`), whether the data hold
-such people or not. A yes is proved (:mod:`proplace.certification.fixed`). Without a proof nothing is
-said: some input may be accepted by some network, or the time was too short.
+If no counterfactual is found, this module tries to prove that none exists: that every network of a shift
+set refuses every input that the schema allows the person (:mod:`proplace.region.pieces`,
+:mod:`proplace.certification.fixed`). Without such a proof, the prediction may still be fixed.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ if TYPE_CHECKING:
 
 
 MOST_CHANGES = 5
-"""Changes of a counterfactual up to which ranges are proved around it."""
-_RESERVE = 0.1  # share of a time limit that is kept for the proof of the search's answer
+"""Largest number of changes for which ranges are proved around a counterfactual."""
+_RESERVE = 0.1  # share of a time limit that is reserved for the proof
+_MOST_RESERVE = 1.0  # largest reserve in seconds
 _BOX_BUDGET = Budget(200, 0)  # for the proof of a box around a counterfactual
 _SAME = 1e-12  # encoded difference of a point before and after it is written in original units
-_MOST_RESERVE = 1.0  # that share is never more than so many seconds
 _ROUNDING = 2.0**-48  # relative: far more than the rounding of a cell, a sum and a quotient
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Times, by ``time.monotonic``, by which search, writing and proof of a counterfactual end."""
+    """Deadlines of search, writing and proof of a counterfactual, by ``time.monotonic``."""
 
     search: float = math.inf
     writing: float = math.inf
@@ -60,7 +59,7 @@ class Clock:
 
     @classmethod
     def of(cls, time_limit: float | None) -> Clock:
-        """Start now."""
+        """Return the deadlines of a search that starts now."""
         if time_limit is None:
             return cls()
         end = time.monotonic() + time_limit
@@ -69,12 +68,12 @@ class Clock:
 
     @property
     def over(self) -> bool:
-        """Whether the search has no time left."""
+        """True if the search has no time left."""
         return time.monotonic() >= self.search
 
 
 class Proved(NamedTuple):
-    """A point with its proof and least margin, and which of the candidates it was."""
+    """A point with its proof, its smallest margin, and the number of the candidate."""
 
     point: Array
     proof: Proof
@@ -84,7 +83,7 @@ class Proved(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prover:
-    """Proves that points, as a table can hold them, keep a guarantee."""
+    """Proves that points, as written in a table, satisfy a guarantee."""
 
     schema: Schema
     guarantee: Guarantee
@@ -98,9 +97,9 @@ class Prover:
         evidence: Sequence[Evidence] = (),
         until: float = math.inf,
     ) -> Proved | None:
-        """The first of some points that, as it will be read, is legal for the person and robust.
+        """Return the first point that, as written, is legal for the person and robust.
 
-        ``evidence`` is what a search has proved of one point already, for each set.
+        ``evidence`` contains the bounds that a search has proved for one point, for each member.
         """
         for number, row in enumerate(candidates):
             point = self.schema.canonical(row, person=person.x)[0]
@@ -121,7 +120,7 @@ class Prover:
     def _known(
         self, evidence: Sequence[Evidence], point: Array, target: int, until: float
     ) -> Proof | None:
-        """The proof that a search has found already, if it proves the point for each set."""
+        """Return the proof by the evidence of a search, if it proves the point for each member."""
         proofs = []
         for member, each in zip(self.guarantee.members, evidence, strict=True):
             mine = replace(each, point=point, box=member.around(point))
@@ -133,7 +132,7 @@ class Prover:
         return together(proofs)
 
     def nearest(self, rows: Array, person: Person, target: int, until: float) -> Proved | None:
-        """Return the first robust one of some rows that the person may become."""
+        """Return the first robust row that the person may become."""
         rows = self.schema.canonical(rows, person=person.x)
         rows = rows[person.allowed(rows)]
         found = prove(self.guarantee, rows, target, deadline=until)
@@ -155,7 +154,7 @@ def _proved(found: GuaranteeResult, point: Array, row: int, candidate: int) -> P
 
 
 class GuaranteedRanges(NamedTuple):
-    """Intervals of features, in original units, in which a counterfactual is proved, and the proof.
+    """Intervals of features, in original units, within which a counterfactual is proved.
 
     ``proof`` is None if the proof of the counterfactual itself covers the intervals.
     """
@@ -165,9 +164,9 @@ class GuaranteedRanges(NamedTuple):
 
 
 class _Extension(NamedTuple):
-    """A changed number, and all values from that of the counterfactual to an end.
+    """A changed number, and all values from the counterfactual to an end of the range.
 
-    ``values`` is the interval in original units; ``low`` and ``high`` are its ends, encoded.
+    ``values`` is the interval in original units. ``low`` and ``high`` are its encoded ends.
     """
 
     name: str
@@ -185,26 +184,26 @@ def guaranteed_ranges(
     target: int,
     until: float,
 ) -> GuaranteedRanges:
-    r"""Prove how far each change can be passed: "at least 52,000".
+    r"""Prove ranges beyond the changed values, such as "at least 52,000".
 
-    Each changed number is extended in the direction of its change to the end of its range, else to
-    the end of what the person's rules allow. The box
+    Each changed number is extended in the direction of its change to the end of its range, or to the
+    limit of the person's rules. The box
 
     .. math::
         B = \prod_j [x'_j - t_j,\ \overline{x}_j] \quad\text{(for columns that rose; likewise downwards)}
 
-    with the tolerances :math:`t` is certified for every set of networks. If not all numbers can be
-    extended together, those are given up that cannot be extended even alone, then the longest
-    extensions, until the rest is proved. Only quick bounds are used: a range may be missing.
+    with the tolerances :math:`t` is certified for every member. If not all numbers can be extended
+    together, those that cannot be extended alone are dropped first, and then the longest extensions,
+    until the rest is proved. Only fast bounds are used, so a range may be missing.
 
     Parameters
     ----------
     point
         The counterfactual, encoded.
     person
-        The variant of the person who may become it.
+        The person.
     tolerance
-        Largest miss of each feature, in original units: how much less, and how much more.
+        Largest miss of each feature below and above, in original units.
     """
     schema, box = prover.schema, prover.guarantee.current.around(point) or (point, point)
     frame = schema.decode(point[None], people=person.x[None])
@@ -214,31 +213,24 @@ def guaranteed_ranges(
         n: (_sum(values[n], -less), _sum(values[n], more)) for n, (less, more) in tolerance.items()
     }
     changed = {schema.columns[j].feature for j in np.flatnonzero(point != person.x).tolist()}
-    far, near = _extensions(schema, point, person, values, tolerance)
-    if not (far or near) or len(changed) > MOST_CHANGES:
+    some = _extensions(schema, point, person, values, tolerance)
+    if not some or len(changed) > MOST_CHANGES:
         return GuaranteedRanges(missed)
 
     def proofs_of(choices: Sequence[Sequence[_Extension]]) -> list[Proof | None]:
-        if not choices:
-            return []
         boxes = [_extended(box, each) for each in choices]
         ends = np.array([low for low, _ in boxes]), np.array([high for _, high in boxes])
         rows = np.repeat(point[None], len(boxes), axis=0)
         found = prove(prover.guarantee, rows, target, ends, until, budget=_BOX_BUDGET)
         return [found.proof(i) if good else None for i, good in enumerate(found.robust)]
 
-    def first_proved(choices: Sequence[list[_Extension]]) -> tuple[list[_Extension], Proof | None]:
-        passed = zip(choices, proofs_of(choices), strict=True)
-        return next((each for each in passed if each[1] is not None), ([], None))
-
-    some, proof = first_proved([far, near] if far != near else [near])
-    single = list(dict.fromkeys([*far, *near]))
-    if proof is None and len(single) > 1:
-        alone = zip(single, proofs_of([[each] for each in single]), strict=True)
-        passed = [each for each, found in alone if found is not None]
-        # the farthest of each number
-        some = _shortest_first({each.name: each for each in reversed(passed)}.values())
-        some, proof = first_proved([some[:size] for size in range(len(some), 0, -1)])
+    (proof,) = proofs_of([some])
+    if proof is None and len(some) > 1:
+        alone = zip(some, proofs_of([[each] for each in some]), strict=True)
+        some = [each for each, passed in alone if passed is not None]
+        choices = [some[:size] for size in range(len(some), 0, -1)]
+        passed = zip(choices, proofs_of(choices) if choices else [], strict=True)
+        some, proof = next((each for each in passed if each[1] is not None), ([], None))
     if proof is None:
         return GuaranteedRanges(missed)
     return GuaranteedRanges(missed | {each.name: each.values for each in some}, proof)
@@ -263,48 +255,35 @@ def _extensions(
     person: Person,
     values: Mapping[str, float],
     tolerance: Mapping[str, Interval],
-) -> tuple[list[_Extension], list[_Extension]]:
-    """Return the changed numbers with all values beyond the counterfactual, shortest way first.
+) -> list[_Extension]:
+    """Return the extensions of the changed numbers, shortest first.
 
-    The first list goes to the ends of ranges, the second to the ends of what the person may become.
-    Both are without those that would break a linear rule together with the others.
+    Extensions that would together break a linear rule are omitted.
     """
-    far, near = list[_Extension](), list[_Extension]()
+    found = []
     for name, feature in schema.by_name.items():
         j = schema.span(name).start
         if not isinstance(feature, Continuous) or point[j] == person.x[j]:
             continue
         up, (less, more) = bool(point[j] > person.x[j]), tolerance.get(name, (0.0, 0.0))
-        here = _sum(values[name], -less if up else more)
-        limits = (schema.upper, person.upper) if up else (schema.lower, person.lower)
-        for found, limit in zip((far, near), limits, strict=True):
-            end = _end(feature, schema.columns[j], point[j], float(limit[j]), up=up)
-            if end is not None:
-                value, code = end
-                interval = (here, value) if up else (value, here)
-                found.append(
-                    _Extension(name, j, interval, min(point[j], code), max(point[j], code))
-                )
-
-    def legal(some: list[_Extension]) -> list[_Extension]:
-        return _shortest_first(each for each in some if not _breaks_rule(each, some, point, person))
-
-    near, far = legal(near), legal(far)
-    reached = {each.name for each in far}
-    return legal([*far, *(each for each in near if each.name not in reached)]), near
-
-
-def _shortest_first(some: Iterable[_Extension]) -> list[_Extension]:
-    return sorted(some, key=lambda each: (each.high - each.low, each.column))
+        end = _end(feature, schema.columns[j], point[j], person, j, up=up)
+        if end is not None:
+            value, code = end
+            here = _sum(values[name], -less if up else more)
+            interval = (here, value) if up else (value, here)
+            found.append(_Extension(name, j, interval, min(point[j], code), max(point[j], code)))
+    found = [each for each in found if not _breaks_rule(each, found, point, person)]
+    return sorted(found, key=lambda each: (each.high - each.low, each.column))
 
 
 def _end(
-    feature: Continuous, column: Column, code: float, limit: float, *, up: bool
+    feature: Continuous, column: Column, code: float, person: Person, j: int, *, up: bool
 ) -> Interval | None:
-    """Return the end of a range: its value and a code that surely covers it.
+    """Return the end of the person's range: its value, and a code that surely covers it.
 
     None without an end beyond the counterfactual.
     """
+    limit = float(person.upper[j] if up else person.lower[j])
     if not np.isfinite(limit):
         return None
     last = column.floor(limit) if up else column.ceil(limit)
@@ -340,37 +319,37 @@ def _extended(box: InputBox, some: Sequence[_Extension]) -> InputBox:
 
 
 def _sum(a: float, b: float) -> float:
-    """Return the sum of two numbers as they are written: 0.3 less 0.1 is 0.2."""
+    """Return the sum of two numbers in decimals: 0.3 less 0.1 is 0.2."""
     return float(Decimal(repr(a)) + Decimal(repr(b)))
 
 
 # -- fixed predictions -----------------------------------------------------------------------------
 
 _SECONDS = 2.0
-"""The most that is spent on the question for one person."""
-_SAMPLE = 2000  # training rows that are tried first: one that is accepted answers the question
-_NAMED = 6  # features that a reason names
+"""Largest number of seconds for the proof of one fixed prediction."""
+_SAMPLE = 2000  # training rows that are tested first, because an accepted one refutes the claim
+_NAMED = 6  # largest number of features that a reason names
 
 
 def fixed_prediction(
     schema: Schema, guarantee: Guarantee, rows: Array, x: Array, target: int, deadline: float
 ) -> Finding | None:
-    """The finding that a prediction is fixed; None without a proof.
+    """Return the finding that a prediction is fixed. None without a proof.
 
     Parameters
     ----------
     schema
-        What the person may change.
+        The features that the person may change.
     guarantee
-        The networks. It is enough that all networks of one member refuse.
+        The networks. The prediction is fixed if all networks of one member refuse.
     rows
         Training rows.
     x
         The person.
     target
-        The class that is wanted.
+        The target class.
     deadline
-        When to stop, by ``time.monotonic``; never later than ``_SECONDS`` from now.
+        End of the proof, by ``time.monotonic``, but at most ``_SECONDS`` from now.
     """
     start = time.monotonic()
     deadline = min(deadline, start + _SECONDS)
@@ -398,14 +377,14 @@ def fixed_prediction(
 
 
 def _deployed_rounding(member: Member, low: Array, high: Array) -> Array:
-    """Return what the float32 rounding of a deployed model can do to a margin, on boxes."""
+    """Bound the effect of float32 rounding in a deployed model on a margin, over boxes."""
     if member.deployment is None:
         return np.zeros(len(low))
     return np.broadcast_to(required_margins(member, low, (low, high)), len(low))
 
 
 def _everyone(member: Member) -> str:
-    """Who refuses."""
+    """Describe the networks that refuse."""
     if member.shifts.is_single_network:
         return f"{member.name or CURRENT_MODEL} refuses"
     if member.name.startswith("the box of"):
@@ -416,7 +395,7 @@ def _everyone(member: Member) -> str:
 
 
 def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
-    """What is refused: all values of the features that may change."""
+    """Describe the refused inputs: all values of the actionable features."""
     low = np.min([space.low for space in spaces], axis=0)
     high = np.max([space.high for space in spaces], axis=0)
     free = {schema.columns[j].feature for j in np.flatnonzero(low < high).tolist()}
@@ -433,7 +412,7 @@ def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
 
 
 def _with_range(schema: Schema, spaces: Sequence[Space], feature: AnyFeature) -> str:
-    """Return the title of a feature, with the range of a number that was searched."""
+    """Return the title of a feature, with the searched range of a number."""
     title = display_title(feature)
     if not isinstance(feature, Continuous):
         return title

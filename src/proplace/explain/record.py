@@ -1,9 +1,9 @@
-"""Answers written down: where they come from, as JSON, and as the lines of a table.
+"""Records of explanations: their provenance, as JSON, and as lines of a table.
 
-A digest names exactly one content: whoever holds the model or the rows can make it again and compare.
-The date is not part of any of them, and two runs that differ in nothing else are equal.
+A digest identifies one content: anyone with the model or the rows can compute and compare it. The date
+is not part of a digest, and two runs that differ in the date alone are equal.
 
-A line of a table holds the answer (each feature under its own name), what is known about it, and the
+A line of a table contains the counterfactual (each feature under its own name), its properties, and the
 person's own values::
 
     age  job   status   distance ... target    delta  changes       sentence   original_age  original_job
@@ -51,35 +51,33 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a result was made from.
+    """The model, the data, the options and the date of a result.
 
     Attributes
     ----------
     date
-        When the run began, in UTC: ``"2025-01-31T12:00:00Z"``. Where the environment variable
-        ``SOURCE_DATE_EPOCH`` (seconds since 1970) is set, it is that date. Two provenances that
-        differ in it alone are equal.
+        Start of the run in UTC: ``"2025-01-31T12:00:00Z"``, or the value of the environment variable
+        ``SOURCE_DATE_EPOCH`` (seconds since 1970). Comparisons ignore it.
     version
         The version of proplace.
     method
-        The class that found the answers.
+        Name of the class of the explainer.
     model
-        Name of the model's file, or the type of the object that it was read from.
+        Name of the model's file, or the type of the given object.
     training_digest, training_rows
-        SHA-256 of the encoded training rows, and how many there were.
+        SHA-256 of the encoded training rows, and their number.
     guarantee
-        The guarantee as JSON (``Guarantee.to_dict``), its networks by the digests that certificates
-        use. Of each member also ``file_digest``, the SHA-256 of the model's file (None without one),
+        The guarantee as JSON (``Guarantee.to_dict``), with networks by the digests that certificates
+        use. Each member also has ``file_digest``, the SHA-256 of the model's file (None without one),
         and ``has_original``.
     target
-        Label of the wanted class.
+        Label of the target class.
     distance
         Name of the distance: ``"l1"``, ``"weighted l1"`` or ``"mad"``.
     k, region
-        Number of robust neighbours, and how the region is made of them; None for methods that have
-        neither.
+        Number of robust neighbours, and kind of the region. None for methods without them.
     request
-        What was asked of the counterfactuals; its target is the number of the class.
+        The request. Its target is the number of the class.
 
     Examples
     --------
@@ -120,7 +118,7 @@ class Provenance:
         k: int | None = None,
         region: str | None = None,
     ) -> Provenance:
-        """Write down what is about to be asked, now; ``training`` are rows and their digest."""
+        """Record a request, now. ``training`` is the number of rows and their digest."""
         from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
         label = model.classes[request.target]
@@ -146,13 +144,13 @@ class Provenance:
 
     @property
     def file_digest(self) -> str | None:
-        """SHA-256 of the model's file; None without one."""
+        """SHA-256 of the model's file. None without one."""
         found: str | None = self.guarantee["members"][0]["file_digest"]
         return found
 
     @property
     def network_digest(self) -> str:
-        """The digest by which certificates name the network of the model."""
+        """The digest of the network of the model, as in certificates."""
         return str(self.guarantee["members"][0]["network"])
 
     @property
@@ -165,17 +163,17 @@ class Provenance:
     def has_original(self) -> bool:
         """True if the original model could be run.
 
-        It was then compared on the training rows, and evaluated every answer.
+        It was then compared on the training rows, and evaluated every counterfactual.
         """
         return bool(self.guarantee["members"][0]["has_original"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as they can be written as JSON."""
+        """Return the fields as plain values for JSON."""
         return dataclasses.asdict(self) | {"request": self.request.to_dict()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Provenance:
-        """Read what :meth:`to_dict` has made; anything else is refused."""
+        """Read the output of :meth:`to_dict`, and reject anything else."""
         _check(fields, _GOOD)
         for member in fields["guarantee"]["members"]:
             _check(member, _GOOD_MEMBER)
@@ -183,7 +181,7 @@ class Provenance:
 
 
 def rows_digest(rows: Array) -> str:
-    """Return the digest of encoded rows: their shape, then float64, little end first."""
+    """Return the digest of encoded rows: their shape, then little-endian float64."""
     sha = hashlib.sha256(f"{rows.shape[0]} {rows.shape[1]}\n".encode())
     step = max(1, 1_000_000 // max(1, rows.shape[1]))
     for start in range(0, len(rows), step):
@@ -193,7 +191,7 @@ def rows_digest(rows: Array) -> str:
 
 
 def now() -> str:
-    """Return this moment in UTC; that of ``SOURCE_DATE_EPOCH`` where the environment has it."""
+    """Return the current time in UTC, or the value of ``SOURCE_DATE_EPOCH``."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given is None:
         moment = datetime.now(UTC)
@@ -217,7 +215,7 @@ def _check(fields: Any, good: Mapping[str, Callable[[Any], bool]]) -> None:
     """Raise unless the fields have these names and their values can be read."""
     if not hasattr(fields, "keys") or set(fields.keys()) != set(good):
         raise InputError(
-            f"this is no provenance of a result: it must have the fields {', '.join(good)}"
+            f"This is not the provenance of a result. It must have the fields {', '.join(good)}."
         )
     for name, is_good in good.items():
         if not is_good(fields[name]):
@@ -294,8 +292,8 @@ _GOOD_MEMBER: dict[str, Callable[[Any], bool]] = {
 # -- as JSON ---------------------------------------------------------------------------------------
 
 
-def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
-    """Everything about an answer that JSON can hold."""
+def explanation_json(answer: Explanation, made: Provenance) -> dict[str, Any]:
+    """Return all properties of an explanation as plain values for JSON."""
     numbers = {
         name: getattr(answer, name)
         for name in ("distance", "bound", "gap", "margin", "plausibility")
@@ -330,7 +328,7 @@ def answer_facts(answer: Explanation, made: Provenance) -> dict[str, Any]:
 
 
 def _shifts(answer: Explanation) -> dict[str, Any] | None:
-    """Return the set of networks as JSON, if it has an interval for each parameter."""
+    """Return the shift set as JSON, if it has an interval for each parameter."""
     if answer.setting is None or not answer.setting.current.has_parameter_intervals:
         return None
     current = answer.setting.current
@@ -342,7 +340,7 @@ def _shifts(answer: Explanation) -> dict[str, Any] | None:
 
 
 def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any]:
-    """Return the values of a person or a counterfactual as Python's own; empty without any."""
+    """Return the values of a person or a counterfactual as Python objects. Empty without any."""
     if series is None:
         return {}
     features = {} if answer.setting is None else answer.setting.schema.by_name
@@ -376,7 +374,7 @@ FACTS = {
     "checked_with_original": "True if the original model was run on the counterfactual.",
 }
 """Columns about a counterfactual, beside the features, with their meaning."""
-_TYPES: dict[str, type] = {  # of the other columns: text
+_TYPES: dict[str, type] = {  # all other columns contain text
     **dict.fromkeys(("distance", "bound", "gap", "margin", "plausibility"), float),
     **dict.fromkeys(("in_region", "timed_out", "checked_with_original"), bool),
     **dict.fromkeys(("nearest_row", "rank"), int),
@@ -385,20 +383,20 @@ _TYPES: dict[str, type] = {  # of the other columns: text
 
 @dataclass(frozen=True)
 class AnswerColumns:
-    """The columns of a table of answers.
+    """The columns of a table of explanations.
 
     Attributes
     ----------
     ids
-        Columns of the user that are kept beside the answers.
+        Columns of the user, copied to the table.
     features
-        Names of the features: the answer.
+        Names of the features, with the values of the counterfactual.
     facts
-        What the columns of ``FACTS`` are called.
+        Names of the columns of ``FACTS``.
     originals
-        What the columns with the person's own values are called, by feature.
+        Names of the columns with the person's own values, by feature.
     row
-        What the number of the row is called.
+        Name of the column with the row number.
     """
 
     ids: tuple[str, ...]
@@ -409,7 +407,7 @@ class AnswerColumns:
 
     @classmethod
     def of(cls, features: Sequence[str], ids: Sequence[str] = ()) -> AnswerColumns:
-        """Name the columns: ours give way where an id or a feature has the same name."""
+        """Choose names for the added columns that differ from all ids and features."""
         before = {name: f"original_{name}" for name in features}
         names = free_names(["row", *FACTS, *before.values()], {*ids, *features})
         return cls(
@@ -422,11 +420,11 @@ class AnswerColumns:
 
     @property
     def all(self) -> list[str]:
-        """All columns but that of the row's number, in order."""
+        """All columns in order, except the row number."""
         return [*self.ids, *self.features, *self.facts.values(), *self.originals.values()]
 
     def record(self, e: Explanation) -> dict[str, Any]:
-        """One answer as a line; what is not known is left out."""
+        """Return one explanation as a line, without unknown values."""
         words, proof = e.describe(), e.certificate
         ranges = dict(e.guaranteed_ranges)
         facts: dict[str, Any] = {
@@ -458,7 +456,7 @@ class AnswerColumns:
         }
 
     def types(self, setting: Setting, ids: dict[str, Any]) -> dict[str, Any]:
-        """Type of each column, that of the row's number first; those of the ids are given."""
+        """Return the type of each column, the row number first. The types of the ids are given."""
         values = {name: feature_type(feature) for name, feature in setting.schema.by_name.items()}
         facts: dict[str, Any] = {name: _TYPES.get(name, str) for name in FACTS}
         facts["target"] = labels_type(setting.model.classes)
@@ -481,5 +479,5 @@ def _delta_cell(setting: Setting) -> float | str:
 
 
 def proof_name(row: int, rank: int) -> str:
-    """Name of the file with the certificate of an answer, in the folder ``certificates``."""
+    """Return the file name of a certificate in the folder ``certificates``."""
     return f"row-{row:012d}-{rank}.json"

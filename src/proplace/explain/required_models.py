@@ -1,4 +1,4 @@
-"""Networks of other models that must accept a counterfactual, read from ``required_models=``."""
+"""Required models: other networks that must accept a counterfactual."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def members_of(model: Model, shifts: Shifts, name: str, margin: Margin) -> list[Member]:
-    """Return the members of a model: its shift set, and the model itself if it lies outside."""
+    """Return the members of a model: its shift set, and its own network if that lies outside."""
     member = model.member(shifts, name, margin)
     if member.contains_network:
         return [member]
@@ -32,7 +32,7 @@ def members_of(model: Model, shifts: Shifts, name: str, margin: Margin) -> list[
 
 
 def check_required(required: object) -> None:
-    """Refuse what is no list of networks, or of pairs of a network and its delta."""
+    """Raise unless the value is a list of networks, or of pairs of a network and its delta."""
     if required is None:
         return
     if not isinstance(required, (list, tuple)):
@@ -46,8 +46,8 @@ def check_required(required: object) -> None:
         source, _ = _parts(entry)
         if source is None or isinstance(source, (bool, int, float, list, tuple, dict, Shifts)):
             raise OptionError(
-                f"required_models holds {_type(source)}, which is no model; give models, or pairs of "
-                "a model and its delta: required_models=[net2, (net3, 0.01)]",
+                f"required_models contains {_type(source)}, which is not a model. Give models, or pairs "
+                "of a model and its delta: required_models=[net2, (net3, 0.01)]",
                 name="required_models",
                 value=source,
             )
@@ -85,25 +85,25 @@ def read_retrained(
 
 
 def _read(base: Model, source: object, schema: Schema | None) -> tuple[Model, Model]:
-    """Read another model: as it is, and as a model for the rows of the current model."""
+    """Read another model, and adapt it to the rows of the current model. Return both."""
     own = with_cutoff_of(base, Model.of(source))
     return own, taking_rows_of(base, described(base, source, own, schema))
 
 
 def described(base: Model, source: object, own: Model, schema: Schema | None) -> Model:
-    """What was read of a source, its columns described as those of the current model."""
+    """Return the imported model, with the column descriptions of the current model."""
     return _bare(base, own, schema) if isinstance(source, Network) else _named(own, base, schema)
 
 
 def _parts(entry: object) -> tuple[object, Delta]:
-    """A model and its delta; one by itself stands for no other network than itself."""
+    """Split an entry into a model and its delta. The delta is 0 without one."""
     if isinstance(entry, tuple) and len(entry) == 2:
         return entry[0], entry[1]
     return entry, 0.0
 
 
 def _name(source: object, number: int, taken: set[str]) -> str:
-    """The name of a model's file, or its number; the current model is number 1."""
+    """Return the name of a model's file, or its number. The current model is number 1."""
     name = ""
     if isinstance(source, (str, os.PathLike)):
         name = os.path.basename(os.fspath(source))
@@ -115,13 +115,13 @@ def _name(source: object, number: int, taken: set[str]) -> str:
 
 
 def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
-    """A bare network: it takes the rows, and has the classes, of the current model."""
+    """Return the current model with another network, which takes its encoded rows."""
     net = own.network
     if net.inputs != base.network.inputs or net.classes != base.network.classes:
         raise InputError(
-            f"the network takes {net.inputs} columns and has {net.classes} classes; the current model "
+            f"the network takes {net.inputs} columns and has {net.classes} classes. The current model "
             f"encodes its table as {base.network.inputs} columns and has {base.network.classes} "
-            "classes. Give the model itself, which knows its columns, or a network for these rows"
+            "classes. Give the original model, which contains its columns, or a network for these rows."
         )
     if (
         base.has_preprocessing
@@ -129,8 +129,8 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
         and any(isinstance(feature, Binary) for feature in schema.features)
     ):
         raise InputError(
-            "the schema may encode a column in another way than the current model does, and a bare "
-            "network does not say which it takes; give the model itself in its place"
+            "The schema may encode a column differently from the current model, and a network does not "
+            "define its encoding. Give the original model instead."
         )
     return dataclasses.replace(
         base,
@@ -143,17 +143,15 @@ def _bare(base: Model, own: Model, schema: Schema | None) -> Model:
 
 
 def _named(own: Model, base: Model, schema: Schema | None) -> Model:
-    """The other model, its columns described as those of the current model."""
+    """Return the other model with the column descriptions of the current model."""
     if own.has_preprocessing and not own.has_column_names and len(own.columns) == len(base.columns):
-        own = own.with_column_names(
-            base.columns
-        )  # in the order of the table, which need not be the schema's
+        own = own.with_column_names(base.columns)  # in the order of the table, not of the schema
     if schema is not None and (own.has_preprocessing or not base.has_preprocessing):
         if own.has_preprocessing and own.has_column_names:
             known = [feature for feature in schema.features if feature.name in own.schema.by_name]
             return own.with_schema(Schema(known).unscaled())
         return own.with_schema(schema.unscaled() if own.has_preprocessing else schema)
-    if schema is None and own.has_preprocessing:  # the table shows what is true or false
+    if schema is None and own.has_preprocessing:  # the table determines which columns are booleans
         mine = base.schema.features
         return own.with_binaries({f.name for f in mine if f == Binary(f.name, (False, True))})
     return own

@@ -1,4 +1,4 @@
-"""What an explainer returns: one explanation per answer, in original units."""
+"""Results of an explainer: explanations in original units."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Status = Literal[
 
 
 class Meaning(NamedTuple):
-    """What a status says: whether there is an answer, whether it is certified, and in words."""
+    """Properties of a status: with a counterfactual, certified, and its description."""
 
     found: bool
     certified: bool
@@ -59,38 +59,39 @@ class Meaning(NamedTuple):
 
 STATUSES: Mapping[Status, Meaning] = {
     "optimal": Meaning(
-        True, True, "within the gap of the nearest robust point of the region, proved"
+        True, True, "proved: within the gap of the nearest robust point of the region"
     ),
-    "feasible": Meaning(True, True, "certified robust, not proved nearest"),
-    "valid": Meaning(True, False, "accepted by the network itself, not certified robust"),
-    "already_valid": Meaning(False, False, "the network gives the target class already"),
-    "no_robust_neighbour": Meaning(False, False, "nothing in the data is robust at this delta"),
+    "feasible": Meaning(True, True, "certified robust, not proved to be nearest"),
+    "valid": Meaning(True, False, "accepted by the current model, not certified robust"),
+    "already_valid": Meaning(False, False, "the model gives the target class already"),
+    "no_robust_neighbour": Meaning(False, False, "no training row is robust at this delta"),
     "infeasible_rules": Meaning(False, False, "the rules leave no robust point"),
     "fixed_prediction": Meaning(
-        False, False, "proved: no network of Delta accepts anything within the rules"
+        False, False, "proved: no network of the shift set accepts any input within the rules"
     ),
-    "not_found": Meaning(False, False, "the method, or its time, ended without a point"),
-    "bad_input": Meaning(False, False, "the row is not one that the model can take"),
-    "solver_error": Meaning(False, False, "the solver failed, which is no fault of the row"),
-    "worker_died": Meaning(False, False, "the process died at this row each time; try again"),
-    "model_mismatch": Meaning(False, False, "the model itself refuses the answer: withheld"),
+    "not_found": Meaning(False, False, "the search or its time ended without a point"),
+    "bad_input": Meaning(False, False, "the model cannot read the row"),
+    "solver_error": Meaning(False, False, "the solver failed, for a reason outside the row"),
+    "worker_died": Meaning(False, False, "the process died at this row each time. Try again"),
+    "model_mismatch": Meaning(
+        False, False, "the original model refuses the counterfactual, so it is withheld"
+    ),
 }
-"""Every status with its meaning; ``already_valid`` may carry a certificate of the person's own row."""
-
+"""Properties of every status. ``already_valid`` may carry a certificate of the person's own row."""
 
 CERTIFIABLE = frozenset({s for s, m in STATUSES.items() if m.certified} | {"already_valid"})
-"""Statuses of a row with a point that may be proved: an answer, or the person as is."""
+"""Statuses of a row with a point that can be proved: a counterfactual, or the person unchanged."""
 FOUND = frozenset({s for s, m in STATUSES.items() if m.found})
-"""Statuses of a row with an answer."""
+"""Statuses of a row with a counterfactual."""
 ANSWERED = FOUND | {"already_valid"}
-"""Statuses of a row with a point: an answer, or the person as is."""
+"""Statuses of a row with a point: a counterfactual, or the person unchanged."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One answer for one person as the network sees it, or the reason why there is none.
+    """One encoded counterfactual for one person, or the reason why there is none.
 
-    The fields are those of :class:`proplace.Explanation`, which is made of it.
+    The fields are those of :class:`proplace.Explanation`, which adds original units.
     """
 
     status: Status
@@ -115,22 +116,22 @@ class Finding:
 
     @property
     def found(self) -> bool:
-        """Whether there is an answer."""
+        """True if there is a counterfactual."""
         return STATUSES[self.status].found
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What an explanation is about: the guarantee, the model and the distance.
+    """The guarantee, the model and the distance of an explanation.
 
     Attributes
     ----------
     guarantee
         The networks that must accept the counterfactual.
     model
-        The current model, with the features of the request. Its original is not kept.
+        The current model, with the features of the request but without the original model.
     distance
-        The distance; None if it is not known, as of results that were read from a folder.
+        The distance. None if it is unknown, as for results read from a folder.
     """
 
     guarantee: Guarantee
@@ -155,70 +156,69 @@ class Explanation(Finding):
     Attributes
     ----------
     index
-        Label of the person's row in the table that was explained.
+        Label of the person's row in the explained table.
     status
-        ``optimal``: within the requested gap of the nearest robust point of the region, proved.
-        ``feasible``: certified robust, but not proved to be that near (few changes, a typical point,
-        steps, the time limit, or a method that does not look for the nearest).
-        ``valid``: the network gives the point the target class; not certified robust.
-        ``already_valid``: the network gives the target class already. ``no_robust_neighbour``,
-        ``infeasible_rules``, ``fixed_prediction`` (proved: no network of the shift set gives the
-        target class to any input that the schema allows this person), ``not_found`` (the method, or its
-        time, ended without a point), ``bad_input``, ``solver_error`` (the solver failed, which is no
-        fault of the row), ``worker_died`` (the process died each time that it was at this row,
-        which may be no fault of the row: worth another try), ``model_mismatch`` (the model itself
-        refuses the counterfactual, so it
-        is withheld): no answer, see ``reason``.
+        ``optimal``: proved to be within the requested gap of the nearest robust point of the region.
+        ``feasible``: certified robust, but not proved to be nearest (sparse or typical points, steps,
+        the time limit, or a method without a bound).
+        ``valid``: accepted by the current model, not certified robust.
+        ``already_valid``: the person has the target class already.
+        The other statuses have no counterfactual: ``no_robust_neighbour``, ``infeasible_rules``,
+        ``fixed_prediction`` (proved: no network of the shift set gives the target class to any input
+        that the schema allows this person), ``not_found`` (the search or its time ended without a
+        point), ``bad_input``, ``solver_error`` (the solver failed, for a reason outside the row),
+        ``worker_died`` (the process died each time at this row; another run may succeed) and
+        ``model_mismatch`` (the original model refuses the counterfactual, so it is withheld).
     reason
-        In words, for every status but ``optimal``.
+        Explanation of every status except ``optimal``.
     original, counterfactual
-        The person and the answer in original units (None without an answer).
+        The person and the counterfactual in original units. None without a counterfactual.
     distance
-        From the person to the answer, over encoded columns; NaN without an answer.
+        Distance from the person to the counterfactual, over encoded columns. NaN without one.
     bound
-        Proved lower bound on the distance of any point of the region with a worst margin of
-        ``margin + slack`` (the margin that the search asks for). NaN for few changes, since that search
-        proves no bound.
+        Proved lower bound on the distance of any point of the region whose worst-case margin reaches
+        the required margin plus the slack of the search. NaN for sparse counterfactuals, because that
+        search proves no bound.
     in_region
         False if the counterfactual, written in the steps of its features, lies outside the hull. Its
-        ``bound`` is then about the hull, and may exceed ``distance``.
+        ``bound`` then refers to the hull, and may exceed ``distance``.
     timed_out
-        True if the time limit ended the search. Then another run may give another counterfactual.
+        True if the time limit ended the search. Another run may then give another counterfactual.
     margin
-        Lower bound on the margin of the answer under every network in Delta, to the accuracy of
-        float64. That it is at least the margin asked for is proved exactly, by ``certificate``.
-        Of a method that takes no delta: the margin under the network itself.
+        Lower bound on the margin of the counterfactual under every network of the shift set, to the
+        accuracy of float64. ``certificate`` proves exactly that it reaches the required margin. For a
+        method without a delta: the margin under the current model.
     plausibility
         Share of accepted training rows that are at least as unusual, by the strictest of three
         neighbour measures (:mod:`proplace.region.typical`). Measured, not proved. NaN without a point,
         or with fewer than 31 accepted training rows.
     nearest_row
-        Position of the nearest accepted training row in the table that was given to ``fit``; None
-        without a plausibility.
+        Position of the nearest accepted training row in the table given to ``fit``. None without a
+        plausibility.
     certificate
-        Proof that the answer is robust, for anyone to check: see :class:`proplace.Certificate`; if
-        the guarantee has several members, a bundle with one for each.
+        Proof that the counterfactual is robust, which anyone can check: see
+        :class:`proplace.Certificate`. If the guarantee has several members, a bundle with one for each.
     guaranteed_ranges
         Intervals of numeric features, by name and in original units, within which the guarantee is
-        proved for all of them together: the tolerance, and of changed numbers all values beyond the
-        counterfactual, to the end of the range, where that is proved. With more than five changes the
-        tolerance alone.
+        proved jointly. They contain the tolerance and, for changed numbers, all values beyond the
+        counterfactual up to the end of the range if this can be proved. With more than five changes,
+        they contain the tolerance alone.
     target, rank
-        The wanted class, and the number of this answer among several for one person (0 first).
+        The target class, and the position among the alternatives of the person (0 first).
     encoded_original, encoded_counterfactual, neighbours
         The person, the counterfactual and the robust neighbours as encoded rows.
     nodes, lp_solves, scenarios, seconds
-        Effort of the search: branch-and-bound nodes, linear programs, scenarios added, seconds.
+        Work of the search: branch-and-bound nodes, linear programs, added scenarios, seconds.
     setting
-        The guarantee, the model and the distance that this is about.
+        The guarantee, the model and the distance.
     ids
-        Cells of the person's row that are no features, by the name of their column: who it is.
+        Cells of the person's id columns, by column name.
     imputed
-        Features whose cell was missing: ``original`` holds what the model counts in its place.
+        Features whose cell was missing. ``original`` holds the imputed values.
     checked_with_original
         True if the original model was run on the counterfactual (or, for ``already_valid``, on the
-        person). False without a counterfactual, or if the original model could not be run, as of a
-        :class:`proplace.Network`.
+        person). False without a counterfactual, or if the original model could not be run, as for
+        a :class:`proplace.Network`.
     """
 
     _: KW_ONLY
@@ -233,7 +233,7 @@ class Explanation(Finding):
 
     @property
     def label(self) -> Label:
-        """Label of the wanted class; its number where the labels are not known."""
+        """Label of the target class, or its number if the labels are unknown."""
         from proplace.tables.writing import own
 
         classes = () if self.setting is None else self.setting.model.classes
@@ -241,7 +241,7 @@ class Explanation(Finding):
 
     @property
     def id_text(self) -> str:
-        """Names and values of the id columns as text; empty without id columns."""
+        """Names and values of the id columns as text. Empty without id columns."""
         return ", ".join(f"{name} {value}" for name, value in self.ids.items())
 
     @property
@@ -251,21 +251,21 @@ class Explanation(Finding):
 
     @property
     def gap(self) -> float:
-        """Proved optimality gap; NaN without a counterfactual, or if it lies outside the hull."""
+        """Proved optimality gap. NaN without a counterfactual, or if it lies outside the hull."""
         if not (self.found and self.in_region):
             return np.nan
         return 1.0 - self.bound / self.distance if self.distance else 0.0
 
     @property
     def changes(self) -> pd.DataFrame:
-        """What changes: one row per changed feature, with columns ``from`` and ``to``."""
+        """The changes: one row per changed feature, with columns ``from`` and ``to``."""
         changed = self.changed
         rows = [[before, after] for before, after in changed.values()]
         return pd.DataFrame(rows, index=list(changed), columns=["from", "to"], dtype=object)
 
     @property
     def changed(self) -> dict[Hashable, tuple[Any, Any]]:
-        """What changes, without a table around it: both values of each changed feature."""
+        """The changes as a dictionary: both values of each changed feature."""
         if self.original is None or self.counterfactual is None:
             return {}
         both = zip(self.original.items(), self.counterfactual, strict=True)
@@ -273,13 +273,13 @@ class Explanation(Finding):
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
-        """One claim for each changed feature: its values, and what is proved of it."""
+        """One claim for each changed feature, with its values and the proved interval."""
         from proplace.explain.claims import claims_of
 
         return claims_of(self)
 
     def describe(self, wording: Wording | None = None) -> Description:
-        """Say it in a sentence and a small table, in original units.
+        """Describe the explanation in a sentence and a small table, in original units.
 
         Examples
         --------
@@ -300,7 +300,7 @@ class Explanation(Finding):
         return describe(self, wording or Wording())
 
     def to_dict(self, wording: Wording | None = None) -> dict[str, Any]:
-        """Return what was found as JSON can hold it, for pages and other programs."""
+        """Return the explanation as plain values for JSON, for pages and other programs."""
         from proplace.explain.claims import is_certified
         from proplace.explain.words import Wording as Words
         from proplace.explain.words import outcome_of, proved, within
@@ -331,7 +331,7 @@ class Explanation(Finding):
         }
 
     def plot(self, wording: Wording | None = None) -> Figure:
-        """Draw the region, the worst margin against delta, and the changes (extra ``plot``).
+        """Draw the region, the worst-case margin against delta, and the changes (extra ``plot``).
 
         Save the figure with ``figure.savefig("answer.png")``.
         """
@@ -352,11 +352,11 @@ class Explanation(Finding):
 
 
 class Explanations(Sequence[Explanation]):
-    """The explanations of a table, in the order of its rows; several answers of a row in a run.
+    """The explanations of a table, in the order of its rows, with the alternatives of a row together.
 
-    ``complete`` is False when the run was interrupted: rows after that are missing. ``provenance``
-    says what the answers were made from, and when; ``index_names`` are the names of the levels of the
-    table's index.
+    ``complete`` is False if the run was interrupted, and later rows are missing. ``provenance`` records
+    the model, the data, the options and the date. ``index_names`` are the names of the levels of the
+    index of the table.
     """
 
     def __init__(
@@ -394,7 +394,7 @@ class Explanations(Sequence[Explanation]):
 
     @property
     def encoded_counterfactuals(self) -> Array:
-        """Encoded counterfactuals, one row per explanation; NaN where there is none."""
+        """Encoded counterfactuals, one row per explanation, with NaN for missing ones."""
         width = next(
             (len(e.encoded_counterfactual) for e in self if e.encoded_counterfactual is not None), 0
         )
@@ -404,15 +404,16 @@ class Explanations(Sequence[Explanation]):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One line per answer, with the index of the explained table; the columns of a results file.
+        """Return one line per explanation, with the columns of a results file.
 
-        First the answer: each feature under its own name, in original units. Then ``status``,
+        First the counterfactual: each feature under its own name, in original units. Then ``status``,
         ``distance``, ``bound``, ``gap``, ``in_region``, ``timed_out``, ``margin``,
         ``plausibility``, ``nearest_row`` (position of the nearest accepted row of the training table),
         ``rank``, ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and
         ``sentence`` (in words), ``certificate`` (its digest), ``imputed`` (features whose cell was
         missing), ``guaranteed_ranges``, ``checked_with_original``, and the person's own values as
-        ``original_...``. If a feature has such a name, ours gets the prefix ``ce_``.
+        ``original_...``. If a feature has one of these names, the added column gets the prefix
+        ``ce_``.
         """
         from proplace.explain.record import AnswerColumns
 
@@ -429,7 +430,7 @@ class Explanations(Sequence[Explanation]):
         return frame.astype({columns.facts["nearest_row"]: "Int64"})
 
     def _features(self) -> list[str]:
-        """Names of the features, as far as anything is known about them."""
+        """Return the names of the features, if they are known."""
         for e in self:
             if e.setting is not None:
                 return list(e.setting.schema.by_name)
@@ -478,17 +479,17 @@ class Explanations(Sequence[Explanation]):
         *,
         retrained: Sequence[object] = (),
     ) -> Figure:
-        """Draw how the answers fare as delta grows, and on retrained networks (extra ``plot``).
+        """Draw the share of valid counterfactuals by delta and on retrained models (extra ``plot``).
 
-        Beside them are the nearest points of the same regions that the network accepts today.
+        The figure compares them with the plain nearest counterfactuals of the same regions.
 
         Parameters
         ----------
         wording
-            What to call things.
+            The words of the figure.
         retrained
-            Retrained models on which to count how many counterfactuals are still valid: anything that
-            ``Proplace`` takes as a model.
+            Retrained models of any kind that ``Proplace`` accepts, to count the counterfactuals that
+            stay valid.
         """
         from proplace.explain.words import Wording
         from proplace.report.plots import result_figure
@@ -516,7 +517,7 @@ class Explanations(Sequence[Explanation]):
         note: str = "",
         statement: str = "",
     ) -> Path:
-        """Write a page to read: one HTML file that opens offline (extra ``report``).
+        """Write a report: one HTML file that opens offline (extra ``report``).
 
         Parameters
         ----------
@@ -527,15 +528,15 @@ class Explanations(Sequence[Explanation]):
         title
             Heading of the page.
         proofs
-            Folder to write the certificates and the network into, so that others can check them, with
+            Folder for the certificates and the network, so that others can check them, with
             ``verify.html``, a page that checks them in a browser.
         kept
-            Folder of results that holds the certificates already (``explain --out``).
+            Folder of results that contains the certificates already (``explain --out``).
         note
-            What else to say on top of the page, such as what it does not show.
+            Text at the top of the page, such as a limit on what it shows.
         statement
-            What past retrainings say about the next one, such as ``Calibration.statement``: a
-            paragraph of its own beside what is proved.
+            Statement about the next retraining, such as ``Calibration.statement``. It gets a separate
+            paragraph beside the proved statements.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Is this row robust? For networks and whole models, rows of numbers and tables."""
+"""Robustness of given rows: tables and encoded rows, models and networks."""
 
 from __future__ import annotations
 
@@ -40,39 +40,38 @@ def certify(
     time_limit: float | None = None,
     progress: bool = False,
 ) -> CertificationResult:
-    """Say for each row whether every network within ``delta`` gives it the target class.
+    """Decide for each row if every network within ``delta`` gives it the target class.
 
-    The verdict is exact: robust iff the least margin over Delta, in real numbers, is at least
-    ``margin``. A row for which that cannot be decided is ``undecided``.
+    The verdict is exact: robust iff the smallest margin over the shift set, in real numbers, is at least
+    ``margin``. A row is ``undecided`` if neither verdict can be proved.
 
     Parameters
     ----------
     source
-        The trained model itself, or a :class:`Network`.
+        The trained model, or a :class:`Network`.
     X
-        A table in original units, matched by the names of its columns, or rows of numbers as the
-        source takes them.
+        A table in original units, matched by its column names, or encoded rows.
     delta
         Largest change of any parameter, or one (weight, bias) pair per layer.
     target
-        The wanted class, by its label.
+        The target class, by its label.
     schema
-        What the columns of a table mean, where the source does not say it itself.
+        Description of the columns of a table, if the source has none.
     tolerance
-        By how much features may be missed, in original units: ``{"income": 500}``, or a pair (less,
-        more). Then the verdict is about every row that misses the given one by no more, in all of
-        these features at once. It takes the place of the schema's tolerance.
+        Largest miss per feature, in original units: ``{"income": 500}``, or a pair (less, more). The
+        verdict then covers every row that misses the given one by at most this much, in all of these
+        features at once. It replaces the tolerance of the schema.
     margin
-        The least margin a robust row must keep. ``"float32"``: what covers the rounding of a
-        model that is deployed in float32, a number for each row. None: ``"float32"`` for such a
-        model, and 0 for float64.
+        The smallest margin of a robust row. ``"float32"`` covers the rounding of a model that is
+        deployed in float32, with one number for each row. Default: ``"float32"`` for such a model, and
+        0 for float64.
     certificates
-        Also write down each verdict's proof, so that anyone can check it in exact arithmetic; a row
-        without such a proof is undecided.
+        If True, also create certificates, which anyone can check in exact arithmetic. A row without
+        one is then undecided.
     exact_margin
-        Also close the gap between ``lower`` and ``upper`` for each row (slower).
+        If True, close the gap between ``lower`` and ``upper`` for each row, which is slower.
     time_limit
-        Seconds for the whole table; rows without a verdict by then are ``undecided``.
+        Seconds for the whole table. Rows without a verdict by then are ``undecided``.
     progress
         Show a progress bar on standard error.
 
@@ -117,10 +116,10 @@ def worst_case(
     tolerance: Mapping[str, Tolerance] | None = None,
     time_limit: float | None = None,
 ) -> WorstCase:
-    """Find the network within ``delta`` that gives ``x`` the least margin for the target class.
+    """Find the network within ``delta`` that gives ``x`` the smallest margin for the target class.
 
-    Source, row, target, schema and tolerance are given as to :func:`certify`; with a tolerance, the
-    ``point`` at which the margin is the least is found, too.
+    The parameters are those of :func:`certify`. With a tolerance, the result also contains the ``point``
+    with the smallest margin.
 
     Examples
     --------
@@ -150,17 +149,17 @@ def output_range(
     schema: Schema | None = None,
     progress: bool = False,
 ) -> tuple[Array, Array]:
-    """Exact range of each logit over Delta: the interval abstraction of the network.
+    """Compute the exact range of each logit over the shift set: the interval abstraction.
 
-    Returns two arrays of shape (n, outputs), right up to the rounding of float64 and the tolerance of
-    the linear programs. With one logit and range [l, u], every network in Delta says class 1 if l >= 0
-    and class 0 if u < 0; otherwise the class is open. For verdicts that no rounding touches, use
-    :func:`certify`, to which source, rows and schema are given alike.
+    Return two arrays of shape (n, outputs), exact up to the rounding of float64 and the tolerance of the
+    linear programs. With one logit and range [l, u], every network of the set gives class 1 if l >= 0
+    and class 0 if u < 0. Otherwise the class differs between networks. For verdicts that do not depend
+    on rounding, use :func:`certify`, which has the same parameters.
 
     Raises
     ------
     SolverError
-        An end of a range could not be told exactly (parameters of very different sizes).
+        If an end of a range cannot be computed exactly (parameters of very different sizes).
 
     Examples
     --------
@@ -178,7 +177,7 @@ def output_range(
 
 
 def _box(model: Model, rows: Array, tolerance: Mapping[str, Tolerance] | None) -> InputBox | None:
-    """Boxes of all rows that miss the given ones by no more than the tolerance."""
+    """Return the input boxes of all rows within the tolerance of the given ones."""
     reach = model.schema.encode_tolerance(model.schema.check_tolerance(tolerance))
     return None if reach is None else around(rows, reach)
 
@@ -196,9 +195,9 @@ def _rows(model: Model, X: Table, *, declared: bool) -> Array:
         model.has_column_names or declared or set(model.schema.by_name) <= set(frame.columns)
     ):
         raise InputError(
-            f"the network does not know the names of its columns, so the table's "
-            f"({listing(frame.columns)}) cannot be matched; give the model itself or a schema=, or "
-            "the rows in the network's own order: table.to_numpy()",
+            f"A network has no column names, so the columns of the table ({listing(frame.columns)}) "
+            "cannot be matched. Give the original model or a schema=, or rows in the order of the "
+            "network: table.to_numpy().",
             name="X",
         )
     rows = model.network.rows(model.encode(frame))

@@ -1,7 +1,7 @@
 """The statement of a certificate in original units, which the checkers encode again.
 
-It holds what a letter says: the name, unit and value of each feature today, the value or the range that
-is enough, and the encoding that leads to the numbers of the certificate. ``docs/certificates.md``
+It contains the content of a letter: the name, unit and value of each feature today, the promised value
+or range, and the encoding that leads to the numbers of the certificate. ``docs/certificates.md``
 describes the format.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def stated(e: Explanation, wording: Wording | None = None) -> Proof | None:
     """Return the certificate of a counterfactual with its statement in original units.
 
-    The certificate comes back as it is if there is nothing to state, or if its encoding cannot be
-    redone; the checkers then report that the encoding was not redone.
+    The certificate is returned unchanged if there is nothing to state, or if its encoding cannot be
+    redone. The checkers then report that the encoding was not redone.
     """
     proof = e.certificate
     if isinstance(proof, Certificate):
@@ -48,7 +48,7 @@ def stated(e: Explanation, wording: Wording | None = None) -> Proof | None:
 
 
 def sentence(statement: dict[str, Any], certificate: Certificate) -> str:
-    """Return the sentence of the checkers; raise if the certificate does not cover it."""
+    """Return the sentence of the checkers. Raise if the certificate does not cover it."""
     facts = certificate.facts
     proved = checker.Statement(
         facts["verdict"],
@@ -63,7 +63,7 @@ def sentence(statement: dict[str, Any], certificate: Certificate) -> str:
 
 
 def _statement(e: Explanation, wording: Wording) -> dict[str, Any]:
-    assert e.setting is not None  # noqa: S101  (stated() has looked)
+    assert e.setting is not None  # noqa: S101  (checked by stated())
     claims = {claim.name: claim for claim in e.claims}
     classes = e.setting.model.classes
     count = max(2, e.setting.current.network.layers[-1].W.shape[0])
@@ -100,7 +100,7 @@ def _feature(feature: AnyFeature, e: Explanation, claim: Claim | None) -> dict[s
 def _range(
     feature: Continuous, e: Explanation, claim: Claim | None, value: float
 ) -> tuple[float, float, str]:
-    """Return the proved values of a number, as they are written, and the end of "or more"."""
+    """Return the written ends of the proved values of a number, and the end of "or more"."""
     if claim is None:
         ends = e.guaranteed_ranges.get(feature.name)
         room = None if ends is None else proved_room(feature, value, ends)
@@ -113,5 +113,5 @@ def _range(
 
 
 def _text(text: str) -> str:
-    """Return a text as the checkers read it."""
+    """Return a text without control characters, clipped to the limit of the checkers."""
     return clipped(visible(text), checker.MOST_LETTERS)

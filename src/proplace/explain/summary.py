@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     By: TypeAlias = Hashable | Sequence[Any] | pd.Series[Any] | None
 
 NOT_ASKED = frozenset({"already_valid", "bad_input", "worker_died"})
-"""Statuses of people who are not known to be refused: they are no part of a share answered."""
+"""Statuses of people who may not be refused. Shares of answered people exclude them."""
 
 ALL = "all"
 """Name of the only group of a summary without ``by``."""
 
 _UNKNOWN = "unknown"  # the group of a missing value
-_FEW = 10  # numbers that are groups of their own; more are cut into quarters
+_FEW = 10  # distinct numbers that form one group each. More are cut into quarters
 _MOST = 30  # groups
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """How many people have a counterfactual, and how much it asks of them.
+    """Counts and shares of people with a counterfactual, and the size of the changes.
 
     A person with several counterfactuals counts once, by the first.
 
@@ -78,7 +78,7 @@ class Summary:
         return summary_figure(self)
 
     def feature(self, name: str) -> AnyFeature | None:
-        """Return a feature by its name; None if its schema is not known."""
+        """Return a feature by its name. None if its schema is unknown."""
         return self._known.get(name)
 
     def _repr_html_(self) -> str | None:
@@ -235,7 +235,7 @@ def _aligned(people: Sequence[Explanation], by: pd.Series[Any]) -> list[Any]:
 
 
 def _labels(name: Hashable, values: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Return each person's group, and the groups in order; many numbers are cut into quarters."""
+    """Return each person's group, and the groups in order. Many numbers are cut into quarters."""
     column = pd.Series(values, dtype=object)
     missing = np.asarray(column.isna())
     present = column[~missing]
@@ -254,8 +254,8 @@ def _labels(name: Hashable, values: list[Any]) -> tuple[list[Any], list[Any]]:
         order: list[Any] = list(dict.fromkeys(words.values()))
     elif len(distinct) > _MOST:
         raise OptionError(
-            f"by {'' if name is None else short(name) + ' '}has {len(distinct)} groups, the most are "
-            f"{_MOST}; join some of them first",
+            f"by {'' if name is None else short(name) + ' '}has {len(distinct)} groups, but at most "
+            f"{_MOST} are allowed. Combine some of them first.",
             name="by",
             value=name,
         )

@@ -35,8 +35,8 @@ _RULES = (
 _FIXED = "{subject} would not be {outcome} after any change within the declared ranges: {reason}."
 _BAD = "This row could not be explained: {reason}."
 
-_MANY = 5  # changes that a sentence can name; of more it names the largest, and the list has all
-_NAMED = 3
+_MANY = 5  # largest number of changes that a sentence lists
+_NAMED = 3  # number of the largest changes that it names otherwise
 _TOGETHER = "{count} changes together; the largest are {largest}"
 
 _PROVED = "This is proved for {values}every model {within}."
@@ -46,8 +46,8 @@ _TODAY = "This is shown for {values}the current model only: a retrained model ma
 _UNPROVED = "It is not proved that this lasts when the model is retrained."
 _CUT = " “…” stands for further digits: the proof is about the value with all of them."
 
-_ABOUT = 160  # characters that a sentence repeats of where a set comes from
-_DIGITS = 12  # of a digest that stands in the place of a name
+_ABOUT = 160  # largest number of characters of the description of a shift set
+_DIGITS = 12  # number of digits of a digest that replaces a name
 
 _UNKNOWN = " A nearer counterfactual may exist."
 _NOT_NEAREST = (
@@ -62,17 +62,17 @@ _ALSO_RANGES = " The same is proved with {ranges}."
 
 @dataclass(frozen=True)
 class Wording:
-    """What to call things.
+    """The words for the subject, the classes and the people.
 
     Parameters
     ----------
     subject
-        What is decided on, inside a sentence: ``"the loan"``.
+        Subject of the decision, inside a sentence: ``"the loan"``.
     outcomes
         Words for the classes, by label: ``{"no": "refused", "yes": "approved"}``. A list in the order
         of the classes is accepted for the labels 0, 1, ... or False and True alone.
     person
-        What to call a row: ``"applicant"``.
+        Word for a person: ``"applicant"``.
     """
 
     subject: str = "the outcome"
@@ -80,7 +80,7 @@ class Wording:
     person: str = "person"
 
     def outcome(self, target: int, classes: Sequence[Label] = ()) -> str:
-        """Return the word for a class, given by its number; without one, its label."""
+        """Return the word for a class, given by its number. Default: its label."""
         words = self._by_label(classes)
         label = classes[target] if target < len(classes) else target
         word = next((word for known, word in words if _is_label(known, label)), None)
@@ -89,7 +89,7 @@ class Wording:
         return label if isinstance(label, str) and label.strip() else f"class {label}"
 
     def _by_label(self, classes: Sequence[Label]) -> list[tuple[Label, str]]:
-        """Return pairs of a label and its word; raise if they do not fit the classes."""
+        """Return pairs of a label and its word. Raise if they do not fit the classes."""
         given = self.outcomes
         if isinstance(given, str):
             raise OptionError(
@@ -123,22 +123,22 @@ class Wording:
 
 
 def _is_label(known: Label, label: Label) -> bool:
-    """Test if two labels are the same; text is never a number."""
+    """Test if two labels are equal. Text never equals a number."""
     return isinstance(known, str) == isinstance(label, str) and known == label
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a page or a picture calls things.
+    """The words of a page or a picture.
 
     Attributes
     ----------
     person, outcome
-        What to call a row, and what the subject is in the wanted class.
+        The word for a person, and the word for the target class.
     answer, answers
-        The answers themselves: "robust" only if each of them is proved.
+        The words for the counterfactuals: "robust" only if each of them is proved.
     other, others
-        The answers that they are compared with.
+        The words for the counterfactuals in comparison.
     """
 
     person: str
@@ -150,7 +150,7 @@ class Terms:
 
     @classmethod
     def of(cls, result: Sequence[Explanation], wording: Wording) -> Terms:
-        """Choose words that are true of some answers."""
+        """Choose words that are true for some explanations."""
         found = [e for e in result if e.found]
         robust = "robust " if found and all(map(proved, found)) else ""
         return cls(
@@ -160,14 +160,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Description:
-    """Result of :meth:`Explanation.describe`; ``str`` gives the sentence, with a list of many changes.
+    """Result of :meth:`Explanation.describe`. ``str`` gives the sentence and a list of many changes.
 
     Attributes
     ----------
     sentence
-        The counterfactual, how far it is proved, and how near it is to the best; or why there is none.
+        The counterfactual, its guarantee and its optimality gap, or the reason why there is none.
     claims
-        What changes, one claim per feature.
+        One claim per changed feature.
     person
         All features of the person: title and value.
     """
@@ -192,17 +192,17 @@ class Description:
 
 
 def largest_first(claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Return claims by their size, those of one size in the order of the table."""
+    """Return claims by decreasing size. Claims of equal size keep their order."""
     return tuple(sorted(claims, key=lambda c: -c.size))
 
 
 def summary_line(claims: Sequence[Claim]) -> str:
-    """Write claims on one line, each with both of its values."""
+    """Write claims on one line, with both values of each."""
     return "; ".join(f"{c.title} {c.was} → {c.goal}" for c in claims)
 
 
 def describe(e: Explanation, wording: Wording) -> Description:
-    """Write an explanation in words."""
+    """Describe an explanation in words."""
     features = {} if e.setting is None else e.setting.schema.by_name
     person: tuple[tuple[str, str], ...] = ()
     if e.original is not None:
@@ -218,7 +218,7 @@ def describe(e: Explanation, wording: Wording) -> Description:
 
 
 def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
-    """Say which cells were missing, and as what the model counts them."""
+    """Describe missing cells and their imputed values."""
     if not e.imputed or e.original is None:
         return ""
     parts = [
@@ -251,7 +251,7 @@ def _sentence(e: Explanation, wording: Wording) -> str:
 
 
 def _conditions(e: Explanation) -> str:
-    """Return the changes: all of them if they can be read aloud, else how many and the largest."""
+    """Write the changes: all of them if they are few, or their number and the largest."""
     claims, count = e.claims, len(e.claims)
     if count > _MANY:
         named = enumerated(claim.phrase for claim in largest_first(claims)[:_NAMED])
@@ -267,12 +267,12 @@ def _title(feature: AnyFeature | None, name: str) -> str:
 
 
 def outcome_of(e: Explanation, wording: Wording) -> str:
-    """What the subject is in the wanted class."""
+    """Return the word for the target class."""
     return wording.outcome(e.target, () if e.setting is None else e.setting.model.classes)
 
 
 def within(setting: Setting) -> str:
-    """The networks of Delta, in words that follow "every model"."""
+    """Describe the shift set, in words that follow "every model"."""
     radius = setting.current.radius
     what, folded = "weights and biases", "those with batch norm folded in"
     if setting.current.has_parameter_intervals:
@@ -284,9 +284,9 @@ def within(setting: Setting) -> str:
 
 
 def named(setting: Setting) -> str:
-    """What a general set of networks is called: where it comes from, else by its digest.
+    """Return the description of a shift set, or its digest without one.
 
-    What is said of the next retraining is no part of what is proved, and is left out.
+    The statement about the next retraining is omitted, because it is not part of the proof.
     """
     shifts = setting.current.shifts
     about = clipped(re.split(r": | \(", shifts.description.strip())[0], _ABOUT)
@@ -294,7 +294,7 @@ def named(setting: Setting) -> str:
 
 
 def other_sets(setting: Setting) -> str:
-    """Name the required models, each alone or with the networks of its shift set; empty if none."""
+    """Name the required models, each alone or with its shift set. Empty without any."""
     others = setting.guarantee.members[1:]
     return enumerated(
         each.name
@@ -307,24 +307,24 @@ def other_sets(setting: Setting) -> str:
 
 
 def in_delta(setting: Setting) -> str:
-    """The networks of Delta in two words, after "every model": for texts that explained it before."""
+    """Name the shift set in two words that follow "every model"."""
     return "of the set" if setting.current.has_parameter_intervals else "within delta"
 
 
 def proved(e: Explanation) -> bool:
-    """Whether an answer, or the person as is, is proved for every network of a Delta that has more."""
+    """Test if a point is proved for a shift set of more than one network."""
     return e.setting is not None and not e.setting.guarantee.is_single_model and is_certified(e)
 
 
 def accepted_now(e: Explanation) -> bool:
-    """Whether the current model gives an answer, or the person as is, the wanted class."""
+    """Test if the current model accepts the counterfactual, or the person unchanged."""
     if e.setting is None or e.encoded_counterfactual is None:
         return False
     return bool(e.setting.current.network.predict(e.encoded_counterfactual)[0] == e.target)
 
 
 def promise(e: Explanation) -> str:
-    """Return how far a counterfactual holds, in sentences: only what is proved."""
+    """Describe the guarantee of a counterfactual: only what is proved."""
     if e.setting is None or not is_certified(e):
         return _UNPROVED
     if not proved(e):
@@ -339,7 +339,7 @@ def promise(e: Explanation) -> str:
 
 
 def _values(e: Explanation) -> str:
-    """Return that it is proved for intervals of numbers, if the sentence speaks of such."""
+    """Describe the values for which a counterfactual is proved, if there are intervals."""
     ranged = [claim for claim in e.claims if claim.low is not None]
     if not ranged:
         return ""
@@ -354,7 +354,7 @@ def _values(e: Explanation) -> str:
 
 
 def _unchanged(e: Explanation, schema: Schema) -> str:
-    """Return the guaranteed ranges of unchanged numbers, which have a tolerance."""
+    """Describe the guaranteed ranges of unchanged numbers with a tolerance."""
     changed = {claim.name for claim in e.claims}
     rooms = {
         name: format_room(schema.by_name[name], e.original[name], ends)
@@ -370,26 +370,26 @@ def _unchanged(e: Explanation, schema: Schema) -> str:
 
 
 def how_near(e: Explanation) -> str:
-    """Return how much nearer another answer may be, or that fewer changes may be possible."""
+    """Describe how much nearer another counterfactual may be, or that fewer changes may suffice."""
     if e.status not in ("feasible", "valid"):
         return ""
     if is_sparse(e):
         return _FEWER if len(e.claims) > 1 else ""
     if not e.in_region or not 0.0 < e.bound <= e.distance:
         return _UNKNOWN
-    if e.status == "feasible" and e.bound == e.distance:  # what is open is something else
+    if e.status == "feasible" and e.bound == e.distance:  # the bound leaves no gap
         return ""
     share = max(1, math.ceil(100.0 * (1.0 - e.bound / e.distance) - 1e-6))
     return _NOT_NEAREST.format(share=f"{share}%")
 
 
 def is_sparse(e: Explanation) -> bool:
-    """Test if an answer was found by the search for few changes, which has no region and no bound."""
+    """Test if a counterfactual comes from the sparse search, which has no bound."""
     return e.status == "feasible" and math.isnan(e.bound)
 
 
 def how_usual(e: Explanation) -> str:
-    """Return how usual an answer is among accepted people; empty if that was not measured."""
+    """Describe the plausibility of a counterfactual. Empty if it was not measured."""
     if not e.found or math.isnan(e.plausibility):
         return ""
     share = f"{math.floor(100.0 * e.plausibility + 1e-9)}%"
@@ -397,7 +397,7 @@ def how_usual(e: Explanation) -> str:
 
 
 def _measured(e: Explanation) -> str:
-    """Name the values whose plausibility was measured: those of the counterfactual, not of ranges."""
+    """Name the values whose plausibility was measured, which are not those of the ranges."""
     ranged = [claim for claim in e.claims if claim.low is not None]
     if not ranged:
         return "These values are"

@@ -19,7 +19,7 @@ from proplace.ledger.promise import recipients, wording_of
 from proplace.ledger.redeem import reading
 from proplace.ledger.tables import now
 from proplace.ledger.terms import model_documents
-from proplace.ledger.verdicts import ALARMS, NOTES, VERDICTS, Comparison, Judgement, judge
+from proplace.ledger.verdicts import ALARMS, NOTES, VERDICTS, Comparison, Verdicts, evaluate
 from proplace.loaders.coordinates import one_cutoff, with_cutoff_of
 from proplace.loaders.model import Model
 
@@ -125,7 +125,7 @@ class Audit:
     time: str
     head: Head
     ids: npt.NDArray[np.int64]
-    found: Judgement
+    found: Verdicts
     looks: tuple[Look, ...]
     network: Network
     number: int | None = None
@@ -312,7 +312,7 @@ class Auditor:
     _counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     _terms: dict[str, Terms] = field(default_factory=dict)
     _ids: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    _parts: list[Judgement] = field(default_factory=list)
+    _parts: list[Verdicts] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.model = self.named = Model.of(self.source)
@@ -345,7 +345,7 @@ class Auditor:
             self.compared[name] = Comparison.of(self.source, self.model, group.terms)
             self._terms[name] = group.terms
             self._counts[name] = np.zeros(len(VERDICTS), dtype=np.int64)
-        found = judge(self.compared[name], group)
+        found = evaluate(self.compared[name], group)
         self._counts[name] += np.bincount(found.verdict, minlength=len(VERDICTS))
         self._ids.append(group.ids)
         self._parts.append(found)
@@ -363,14 +363,14 @@ class Auditor:
                 name,
                 self._terms[name].model.origin.name,
                 "" if one.inside is None else one.inside.name or CURRENT_MODEL,
-                one.on_rows is not None,
-                one.why,
+                one.aligned is not None,
+                one.reason,
                 dict(zip(VERDICTS, self._counts[name].tolist(), strict=True)),
             )
             for name, one in self.compared.items()
         )
         digest = model_documents(self.named)[-1].digest
-        found = Judgement(*fields)  # type: ignore[arg-type]
+        found = Verdicts(*fields)  # type: ignore[arg-type]
         name = self.model.origin.name
         own = self.model.network
         facts = (name, digest, day, now(), head, ids[order], found, looks, own)

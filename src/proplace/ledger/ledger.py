@@ -56,7 +56,7 @@ from proplace.ledger.redeem import (
 )
 from proplace.ledger.tables import PARAMETERS, now, sa
 from proplace.ledger.terms import Archive, common_shifts, model_documents, terms_documents
-from proplace.ledger.verdicts import refilled
+from proplace.ledger.verdicts import reimputed
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
 from proplace.retrain.promised import Promised
@@ -744,7 +744,7 @@ def _check_existing(existing: object) -> None:
 
 def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
     """Ends of the boxes of promises; with missing cells also as the model fills them in."""
-    again = refilled(group, model)
+    again = reimputed(group, model)
     if again is None:
         return group.low, group.high
     low, high = group.low.copy(), group.high.copy()

@@ -282,9 +282,7 @@ def interval(promise: Promise, feature: Continuous) -> Interval:
     answer = promise.facts["answer"].get(feature.name)
     if answer is None:  # a missing cell that stays, and counts as what the model fills
         answer = feature.write_people(_point(promise)[span])[0]
-    less, more = promise.terms.request.misses.get(feature.name, (0.0, 0.0))
-    low, high = promise.guaranteed_ranges.get(feature.name, (answer, answer))
-    return min(low, _sum(answer, -less)), max(high, _sum(answer, more))
+    return promise.guaranteed_ranges.get(feature.name, (answer, answer))
 
 
 def _point(promise: Promise) -> Array:

@@ -1,31 +1,31 @@
-r"""What a retrained model makes of some promises: the verdicts.
+r"""Verdicts on promises under a retrained model.
 
 A promise is a point, or a box :math:`B` of inputs around it, and a class.
 
 ``proved``
-    The new network lies in a promised set, for which the promise was proved.
+    The new network lies in a promised shift set, for which the promise was proved.
 ``holds``
     The new network gives every input of :math:`B` the class:
-    :math:`\min_{x \in B} \mathrm{margin}(x) \ge m`, with m what its arithmetic can lose by rounding;
-    and > 0, since frameworks differ in what they make of a tie. A point has the class that it gets.
+    :math:`\min_{x \in B} \mathrm{margin}(x) \ge m`, with m the rounding error of its arithmetic. In a
+    box the margin is also > 0, since frameworks treat ties differently. A point needs the class alone.
 ``broken``
-    Some input of :math:`B` gets another class, or the model itself says so of the point.
+    Some input of :math:`B` gets another class, or the original model refuses the point.
 ``undecided``
-    Neither could be established. It is never counted as holding.
+    Neither was established. It never counts as holding.
 
-The model itself, where it is at hand, is asked about every answer in original units and has the last
-word: what it refuses is broken, whatever was proved about what was read of it.
+The original model, if it is available, predicts every counterfactual in original units. Its prediction
+decides: a refused counterfactual is broken, although the imported network accepts it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from proplace.certification import lower_margins, prove, required_margins
@@ -47,13 +47,11 @@ from proplace.loaders.coordinates import (
     taking_rows_of,
     with_classes_of,
 )
-from proplace.retrain.promised import NO_TIE, Mask
+from proplace.retrain.promised import NO_TIE
 from proplace.schema import Continuous
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import numpy.typing as npt
 
     from proplace.certification import GuaranteeResult
     from proplace.core.guarantee import Member
@@ -61,6 +59,7 @@ if TYPE_CHECKING:
     from proplace.ledger.promise import OpenPromises
     from proplace.ledger.terms import Terms
     from proplace.loaders.model import Model
+    from proplace.schema import Schema
     from proplace.schema.values import Label
 
 
@@ -70,31 +69,33 @@ PROVED, HOLDS, BROKEN, UNDECIDED = range(4)
 
 NOTES = (
     "",
-    "the answer itself is still accepted; another input that was promised is not",
-    "point only: the answer is accepted, and so are the ends of what was promised around it; nothing is "
-    "proved in between",
+    "the counterfactual itself is still accepted; another input that was promised is not",
+    "point only: the counterfactual is accepted; nothing is proved of the numbers around it, which the "
+    "new model encodes as categories",
     "so near to the boundary of the class that rounding, or a tie, decides",
-    "ALARM: the network lies in the promised set and the model refuses the answer all the same; keep "
+    "ALARM: the network lies in the promised shift set, but the model refuses the counterfactual; keep "
     "both, and report it",
-    "ALARM: what was read of the model accepts the answer, the model itself refuses it",
-    "ALARM: what was read of the model refuses the answer, the model itself accepts it",
-    "the model cannot read the answer (a value or a label that it does not know)",
-    "the model cannot be asked about it",
-    "with a cell missing, as it was when the promise was made: the model fills it in another way now",
+    "ALARM: the imported network accepts the counterfactual, the original model refuses it",
+    "ALARM: the imported network refuses the counterfactual, the original model accepts it",
+    "the model cannot read the counterfactual (an unknown value or label)",
+    "the model cannot evaluate it",
+    "with a missing cell, as on the day of the promise: the new model imputes another value",
 )
-"""What can be said about a verdict; a number stands for each."""
-PART, POINT_ONLY, ROUNDING, IN_SET, READ_YES, READ_NO, UNREADABLE, NOT_ASKED, FILLED = range(
-    1, len(NOTES)
-)
-ALARMS = (IN_SET, READ_YES, READ_NO)
+"""Notes on a verdict, by their number."""
+PART, POINT_ONLY, ROUNDING, IN_SET = range(1, 5)
+NETWORK_ACCEPTS, NETWORK_REFUSES, UNREADABLE, NOT_EVALUATED, IMPUTED = range(5, len(NOTES))
+ALARMS = (IN_SET, NETWORK_ACCEPTS, NETWORK_REFUSES)
 
-_RANK = np.array([0, 1, 3, 2])  # how bad: proved, holds, broken, undecided
-_MOST_CORNERS = 5  # numbers whose ends are asked in all combinations
-_FIRST, _DECODER = '{"answer":', json.JSONDecoder()
+_ROUNDING = 2.0**-49  # relative: of two affine maps
+_SEVERITY = np.array([0, 1, 3, 2])  # of proved, holds, broken, undecided
+_START, _DECODER = '{"answer":', json.JSONDecoder()
+
+Rows = npt.NDArray[np.intp]
+Replies = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
+class Verdicts:
     """Verdicts on some promises, side by side.
 
     Attributes
@@ -102,8 +103,7 @@ class Judgement:
     verdict
         Numbers of :data:`VERDICTS`.
     margin
-        The least margin that is left over what was promised, or a lower bound of it; NaN where it is
-        not known.
+        Smallest margin over the promised inputs, or a lower bound of it. NaN if it is unknown.
     note
         Numbers of :data:`NOTES`.
     """
@@ -113,306 +113,276 @@ class Judgement:
     note: npt.NDArray[np.int8]
 
     @classmethod
-    def of(cls, count: int) -> Judgement:
-        """Nothing is known of any promise yet."""
-        return cls(
-            np.full(count, UNDECIDED, dtype=np.int8),
-            np.full(count, np.nan),
-            np.full(count, NOT_ASKED, dtype=np.int8),
-        )
+    def undecided(cls, count: int, note: int) -> Verdicts:
+        """Return undecided verdicts with one note."""
+        verdict, notes = (np.full(count, number, dtype=np.int8) for number in (UNDECIDED, note))
+        return cls(verdict, np.full(count, np.nan), notes)
+
+    def with_rows(self, rows: Rows, part: Verdicts) -> Verdicts:
+        """Return the verdicts with some rows replaced."""
+        fields = []
+        for own, new in zip(vars(self).values(), vars(part).values(), strict=True):
+            fields.append(own.copy())
+            fields[-1][rows] = new
+        return Verdicts(*fields)
 
 
-def judge(compared: Comparison, group: OpenPromises) -> Judgement:
-    """Say what becomes of promises that have their terms in common."""
-    count = len(group.ids)
-    found = Judgement.of(count)
+def evaluate(compared: Comparison, group: OpenPromises) -> Verdicts:
+    """Return the verdicts on promises that share their terms."""
     if compared.target is None:
-        return found
-    if compared.on_rows is None:
-        if compared.model.has_column_names:  # else nobody knows which column is which
-            _judge_table(compared, group, _answers(group.facts), found)
-            _judge_filled(compared, group, found)
-        return found
-    table = _answers(group.facts) if compared.model.has_original else None
-    _judge_rows(compared, group, table, found)
-    _judge_filled(compared, group, found)
-    return found
+        return Verdicts.undecided(len(group.ids), NOT_EVALUATED)
+    if compared.aligned is not None:
+        table = _answers(group.facts) if compared.model.has_original else None
+        found = _on_encoded_rows(compared, group, table)
+    elif compared.model.has_column_names:
+        found = _through_table(compared, group, _answers(group.facts))
+    else:  # the order of the columns is unknown
+        return Verdicts.undecided(len(group.ids), NOT_EVALUATED)
+    return _with_missing_cells(compared, group, found)
 
 
-def _judge_filled(compared: Comparison, group: OpenPromises, found: Judgement) -> None:
-    """Judge promises to people with missing cells once more, with what the new model fills in."""
-    again = refilled(group, compared.model)
+def _with_missing_cells(compared: Comparison, group: OpenPromises, found: Verdicts) -> Verdicts:
+    """Evaluate promises with missing cells again, with the values that the new model imputes."""
+    again = reimputed(group, compared.model)
     if again is None:
-        return
+        return found
     lost = again.unreadable[found.verdict[again.unreadable] != BROKEN]
-    found.verdict[lost], found.note[lost] = UNDECIDED, UNREADABLE
+    unreadable = replace(Verdicts.undecided(len(lost), UNREADABLE), margin=found.margin[lost])
+    found = found.with_rows(lost, unreadable)
     rows = again.rows
     if not len(rows):
-        return
-    count = len(rows)
-    part = Judgement.of(count)
+        return found
     some = group._replace(ids=group.ids[rows], points=again.points, low=again.low, high=again.high)
-    outside = replace(compared, inside=None)  # other inputs than those of the proof
-    if compared.on_rows is None or compared.target is None:
-        _judge_table(outside, some, again.table, part)
+    compared = replace(compared, inside=None)  # the proof covers other inputs
+    if compared.aligned is None:
+        part = _through_table(compared, some, again.table)
     else:
-        _judge_rows(outside, some, again.table, part)
-    worse = _RANK[part.verdict] > _RANK[found.verdict[rows]]
-    here = rows[worse]
-    found.verdict[here] = part.verdict[worse]
-    found.note[here] = FILLED
-    found.margin[rows] = np.fmin(found.margin[rows], part.margin)
+        part = _on_encoded_rows(compared, some, again.table)
+    old, note = found.verdict[rows], found.note[rows]
+    worse = _SEVERITY[part.verdict] > _SEVERITY[old]
+    worst = Verdicts(
+        np.where(worse, part.verdict, old),
+        np.fmin(found.margin[rows], part.margin),
+        np.where(worse, IMPUTED, note),
+    )
+    return found.with_rows(rows, worst)
 
 
 # -- on encoded rows -------------------------------------------------------------------------------
 
 
-def _judge_rows(
-    compared: Comparison, group: OpenPromises, table: pd.DataFrame | None, found: Judgement
-) -> None:
-    """Judge promises whose boxes the new network takes.
+def _on_encoded_rows(
+    compared: Comparison, group: OpenPromises, table: pd.DataFrame | None
+) -> Verdicts:
+    """Evaluate promises as the promised model encodes them.
 
-    ``table`` has the answers in original units; None if the model itself cannot be asked.
+    ``table`` holds the counterfactuals in original units. Without it the original model is not used.
     """
-    model, target = compared.on_rows, compared.target
-    assert model is not None and target is not None  # noqa: S101, PT018  (as was asked before)
-    said = np.full(len(group.ids), -1, dtype=np.int8)
+    model, target = compared.aligned, compared.target
+    assert model is not None and target is not None  # noqa: S101, PT018  (the caller tests this)
+    replies = np.full(len(group.ids), -1, dtype=np.int8)
     if table is not None:
-        said = _said(compared.model, compared.label, table, np.ones(len(table), dtype=bool))
-    rounding = _judge_points(model, target, group.points, said, found)
-    covered = compared.inside is not None and not compared.coarser
-    boxed = np.flatnonzero((found.verdict == HOLDS) & group.boxed)
-    if not covered and len(boxed):
-        _judge_boxes(model, target, group, boxed, found)
-    if compared.inside is not None:
-        refused = found.verdict == BROKEN
-        by_rounding = compared.coarser & (np.abs(found.margin) <= rounding)
-        found.note[refused] = np.where(by_rounding, ROUNDING, IN_SET)[refused]
-        found.verdict[found.verdict == HOLDS] = PROVED
-        if covered:  # the points that rounding decides are proved as well
-            near = (found.verdict == UNDECIDED) & (found.note == ROUNDING)
-            found.verdict[near], found.note[near] = PROVED, 0
+        replies = _replies(compared, table)
+    found = _at_points(model, target, group.points, replies)
+    if compared.inside is None or compared.lower_precision:
+        boxed = np.flatnonzero((found.verdict == HOLDS) & group.boxed)
+        points, low, high = (part[boxed] for part in (group.points, group.low, group.high))
+        if len(boxed):
+            part = _over_boxes(model, target, points, low, high)
+            margin = np.minimum(part.margin, found.margin[boxed])
+            found = found.with_rows(boxed, replace(part, margin=margin))
+    return found if compared.inside is None else _inside_set(compared, group, found)
 
 
-def _judge_points(
-    model: Model, target: int, points: Array, said: npt.NDArray[np.int8], found: Judgement
-) -> Array | float:
-    """Judge the points alone, by what was read of the model and by the model itself.
+def _inside_set(compared: Comparison, group: OpenPromises, found: Verdicts) -> Verdicts:
+    """Raise *holds* to *proved* for a network in the promised set, and note contradictions."""
+    assert compared.aligned is not None  # noqa: S101  (the caller tests this)
+    verdict, note = found.verdict.copy(), found.note.copy()
+    rounding = required_margins(_alone(compared.aligned), group.points)
+    by_rounding = compared.lower_precision & (np.abs(found.margin) <= rounding)
+    refused = verdict == BROKEN
+    note[refused] = np.where(by_rounding, ROUNDING, IN_SET)[refused]
+    verdict[verdict == HOLDS] = PROVED
+    if not compared.lower_precision:  # points that rounding decides are proved as well
+        near = (verdict == UNDECIDED) & (note == ROUNDING)
+        verdict[near], note[near] = PROVED, 0
+    return Verdicts(verdict, found.margin, note)
 
-    ``said`` is 1 where the model itself accepts a point, 0 where it refuses it, -1 where it was not
-    asked. Returns what the arithmetic of the model can do to the margin of each point.
+
+def _at_points(model: Model, target: int, points: Array, replies: Replies) -> Verdicts:
+    """Evaluate the counterfactuals alone, by the imported network and the original model.
+
+    ``replies`` is 1 if the original model accepts a point, 0 if it refuses it, -1 if it is not used.
     """
     margin = model.network.margin(points, target)
     accepted = model.network.predict(points) == target
     rounding = required_margins(_alone(model), points)
-    found.margin[:] = margin
     near = (np.abs(margin) <= rounding) & (rounding > 0.0)
-    referee = np.maximum(model.rounding(points), rounding)
-    yes = np.where(said >= 0, said == 1, accepted & ~near)
-    no = np.where(said >= 0, said == 0, ~accepted & ~near)
-    found.verdict[:] = np.select([yes, no], [HOLDS, BROKEN], UNDECIDED)
-    found.note[:] = np.where(yes | no, 0, ROUNDING)
-    apart = (said >= 0) & ((said == 1) != accepted) & (np.abs(margin) > referee)
-    found.verdict[apart] = BROKEN
-    found.note[apart] = np.where(accepted[apart], READ_YES, READ_NO)
-    return rounding
+    yes = np.where(replies >= 0, replies == 1, accepted & ~near)
+    no = np.where(replies >= 0, replies == 0, ~accepted & ~near)
+    verdict = np.select([yes, no], [HOLDS, BROKEN], UNDECIDED).astype(np.int8)
+    note = np.where(yes | no, 0, ROUNDING).astype(np.int8)
+    original = np.maximum(model.rounding(points), rounding)
+    apart = (replies >= 0) & ((replies == 1) != accepted) & (np.abs(margin) > original)
+    verdict[apart] = BROKEN
+    note[apart] = np.where(accepted[apart], NETWORK_ACCEPTS, NETWORK_REFUSES)
+    return Verdicts(verdict, margin, note)
 
 
 def _alone(model: Model) -> Member:
-    """The model by itself, with the margin that its arithmetic can lose."""
+    """Return the model without a shift, with the margin that its arithmetic can lose."""
     return model.member(Shifts.of(model.network, 0.0))
 
 
-def _judge_boxes(
-    model: Model,
-    target: int,
-    group: OpenPromises,
-    rows: npt.NDArray[np.intp],
-    found: Judgement,
-) -> None:
-    """Judge the boxes around points that are accepted."""
-    member = replace(_alone(model), margin=NO_TIE)  # inside a box, a tie may be decided either way
-    points, low, high = (part[rows] for part in (group.points, group.low, group.high))
+def _over_boxes(model: Model, target: int, points: Array, low: Array, high: Array) -> Verdicts:
+    """Evaluate boxes around points that are accepted."""
+    member = replace(_alone(model), margin=NO_TIE)
     # One pass decides most boxes, in a tenth of the time of a proof.
     lower = lower_margins(member.network, member.shifts, target, low, high)
     good = lower >= required_margins(member, points, (low, high))
-    refused = np.zeros(len(rows), dtype=bool)
+    refused = np.zeros(len(points), dtype=bool)
 
-    def proved(some: npt.NDArray[np.intp], what: Member) -> GuaranteeResult:
-        box = low[some], high[some]
-        return prove(Guarantee((what,)), points[some], target, box, certificates=False)
+    def proved(rows: Rows, member: Member) -> GuaranteeResult:
+        box = low[rows], high[rows]
+        return prove(Guarantee((member,)), points[rows], target, box, certificates=False)
 
     if not good.all():
-        some = np.flatnonzero(~good)
-        kept = proved(some, member)
-        good[some], lower[some] = kept.robust, np.maximum(lower[some], kept.lower)
-        some = some[~kept.robust]
+        rows = np.flatnonzero(~good)
+        kept = proved(rows, member)
+        good[rows], lower[rows] = kept.robust, np.maximum(lower[rows], kept.lower)
+        rows = rows[~kept.robust]
     if not good.all():
-        asked = proved(some, replace(member, margin=0.0, deployment=None))
-        ((_, result),) = asked.tested
-        refused[some] = ~asked.robust & ~asked.undecided
-        lower[some] = np.where(asked.robust, result.lower, result.upper)
-    found.margin[rows] = np.minimum(lower, found.margin[rows])
-    found.verdict[rows] = np.select([good, refused], [HOLDS, BROKEN], UNDECIDED)
-    found.note[rows] = np.select([good, refused], [0, PART], ROUNDING)
+        exact = proved(rows, replace(member, margin=0.0, deployment=None))
+        ((_, result),) = exact.tested
+        refused[rows] = ~exact.robust & ~exact.undecided
+        lower[rows] = np.where(exact.robust, result.lower, result.upper)
+    verdict = np.select([good, refused], [HOLDS, BROKEN], UNDECIDED)
+    return Verdicts(verdict, lower, np.select([good, refused], [0, PART], ROUNDING))
 
 
-# -- through the table -----------------------------------------------------------------------------
+# -- in original units -----------------------------------------------------------------------------
 
 
-def _judge_table(
-    compared: Comparison,
-    group: OpenPromises,
-    table: pd.DataFrame,
-    found: Judgement,
-) -> None:
-    """Judge promises by asking the model about tables in original units, point by point."""
+def _through_table(compared: Comparison, group: OpenPromises, table: pd.DataFrame) -> Verdicts:
+    """Evaluate promises in original units, for a model that encodes its table differently.
+
+    Each box is encoded by itself: its categories are fixed, and its numbers are affine in both models.
+    """
     model, target = compared.model, compared.target
-    assert target is not None  # noqa: S101  (as was asked before)
+    assert target is not None  # noqa: S101  (the caller tests this)
     try:
-        rows, problems = model.schema.encode_people(table)
+        encoded, problems = model.schema.encode_people(table)
     except ProplaceError:
-        return
-    readable = np.ones(len(table), dtype=bool)
-    readable[list(problems)] = False
-    found.note[~readable] = UNREADABLE
-    good = np.flatnonzero(readable)
+        return Verdicts.undecided(len(table), NOT_EVALUATED)
+    good = np.setdiff1d(np.arange(len(table)), list(problems))
+    found = Verdicts.undecided(len(table), UNREADABLE)
     if not len(good):
-        return
-    part = Judgement(*(field[good] for field in vars(found).values()))
-    said = _said(model, compared.label, table, readable)[good]
-    _judge_points(model, target, rows[good], said, part)
-    held = np.flatnonzero((part.verdict == HOLDS) & group.boxed[good])
-    if len(held):
-        part.note[held] = POINT_ONLY
-        corners = _corners(group, table, good[held])
-        if corners is None:  # too many to ask about
-            part.verdict[held], part.note[held] = UNDECIDED, NOT_ASKED
-        for other in corners or ():
-            _judge_corner(compared, other, held, part)
-    for field, values in zip(vars(found).values(), vars(part).values(), strict=True):
-        field[good] = values
+        return found
+    replies = _replies(compared, table.iloc[good].reset_index(drop=True))
+    part = _at_points(model, target, encoded[good], replies)
+    boxed = np.flatnonzero((part.verdict == HOLDS) & group.boxed[good])
+    if len(boxed):
+        rows = good[boxed]
+        over = _over_own_boxes(model, target, group, rows, encoded[rows])
+        margin = np.minimum(over.margin, part.margin[boxed])
+        part = part.with_rows(boxed, replace(over, margin=margin))
+    return found.with_rows(good, part)
 
 
-def _judge_corner(
-    compared: Comparison,
-    table: pd.DataFrame,
-    rows: npt.NDArray[np.intp],
-    found: Judgement,
-) -> None:
-    """Judge one more input of each box, which must be accepted as well."""
-    model, target = compared.model, compared.target
-    assert target is not None  # noqa: S101
-    encoded, problems = model.schema.encode_people(table)
-    asked = np.ones(len(table), dtype=bool)
-    asked[list(problems)] = False
-    lost = rows[~asked]
-    lost = lost[found.verdict[lost] != BROKEN]
-    found.verdict[lost], found.note[lost] = UNDECIDED, UNREADABLE
-    if not asked.any():
-        return
-    here = np.flatnonzero(asked)
-    part = Judgement(*(field[rows[here]].copy() for field in vars(found).values()))
-    said = _said(model, compared.label, table, asked)[here]
-    _judge_points(model, target, encoded[here], said, part)
-    refused = part.verdict == BROKEN
-    near = rows[here[part.verdict == UNDECIDED]]
-    near = near[found.verdict[near] != BROKEN]
-    found.verdict[near], found.note[near] = UNDECIDED, ROUNDING
-    bad = rows[here[refused]]
-    found.verdict[bad], found.note[bad] = BROKEN, PART
-    found.margin[rows[here]] = np.minimum(found.margin[rows[here]], part.margin)
+def _over_own_boxes(
+    model: Model, target: int, group: OpenPromises, rows: Rows, points: Array
+) -> Verdicts:
+    """Evaluate the boxes of some promises as a model encodes them."""
+    low, high, known = _own_boxes(model.schema, group, rows, points)
+    found = _over_boxes(model, target, points, low, high)
+    # The ends are rounded outwards, so a refusal in the last digits is none of the promise.
+    near = np.abs(found.margin) <= required_margins(_alone(model), points, (low, high))
+    unsure = (found.verdict == BROKEN) & near
+    found.verdict[unsure], found.note[unsure] = UNDECIDED, ROUNDING
+    unknown = ~known & (found.verdict == HOLDS)
+    found.verdict[unknown], found.note[unknown] = UNDECIDED, POINT_ONLY
+    return found
 
 
-def _corners(
-    group: OpenPromises, table: pd.DataFrame, rows: npt.NDArray[np.intp]
-) -> list[pd.DataFrame] | None:
-    """All corners of the boxes in original units; None where there are too many."""
-    schema = group.terms.model.schema
-    ends: dict[str, tuple[Array, Array]] = {}
-    for feature in schema.features:
-        if not isinstance(feature, Continuous):
+def _own_boxes(
+    schema: Schema, group: OpenPromises, rows: Rows, points: Array
+) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    """Return boxes in the encoding of a schema, and whether they hold all that was promised."""
+    base, low, high = group.terms.model.schema, points.copy(), points.copy()
+    known = np.ones(len(rows), dtype=bool)
+    for name, feature in base.by_name.items():
+        own = schema.by_name.get(name)
+        if own is None or not isinstance(feature, Continuous):
             continue
-        column = schema.span(feature.name).start
-        low, high = group.low[rows, column], group.high[rows, column]
-        if (low < high).any():
-            own = table[feature.name].to_numpy(dtype=np.float64)[rows]
-            sides = [
-                np.where(low < high, feature.offset + feature.scale * end, own)
-                for end in (low, high)
-            ]
-            ends[feature.name] = (np.minimum(*sides), np.maximum(*sides))
-    if len(ends) > _MOST_CORNERS:
-        return None
-    here = table.iloc[rows].reset_index(drop=True)
-    return [
-        here.assign(**dict(zip(ends, corner, strict=True)))
-        for corner in itertools.product(*ends.values())
-    ]
+        j = base.span(name).start
+        ends = np.array([group.low[rows, j], group.high[rows, j]])
+        wide = ends[0] < ends[1]
+        if not isinstance(own, Continuous):  # a number that the model encodes as a category
+            known &= ~wide
+            continue
+        codes = (feature.offset + feature.scale * ends - own.offset) / own.scale
+        size = np.abs(feature.offset) + np.abs(feature.scale * ends) + np.abs(own.offset)
+        slack = _ROUNDING * size / np.abs(own.scale)
+        k = schema.span(name).start
+        low[wide, k] = np.minimum(low[:, k], (codes - slack).min(axis=0))[wide]
+        high[wide, k] = np.maximum(high[:, k], (codes + slack).max(axis=0))[wide]
+    return low, high, known
 
 
 def _answers(facts: Iterable[str]) -> pd.DataFrame:
-    """The answers of some promises as a table in original units."""
+    """Return the counterfactuals of some promises as a table in original units."""
     return pd.DataFrame([_answer(text) for text in facts])
 
 
 def _answer(facts: str) -> dict[str, Any]:
-    """The answer among facts, of which it comes first: the others need not be read."""
-    if facts.startswith(_FIRST):
-        found: dict[str, Any] = _DECODER.raw_decode(facts, len(_FIRST))[0]
+    """Read the counterfactual, which comes first, without the other facts."""
+    if facts.startswith(_START):
+        found: dict[str, Any] = _DECODER.raw_decode(facts, len(_START))[0]
         return found
     return dict(json.loads(facts)["answer"])
 
 
-# -- the model itself ------------------------------------------------------------------------------
-
-
-def _said(model: Model, label: Any, table: pd.DataFrame, readable: Mask) -> npt.NDArray[np.int8]:
-    """1 where the model itself gives a row the class, 0 where it does not, -1 where it is not asked."""
-    found = np.full(len(table), -1, dtype=np.int8)
-    rows = np.flatnonzero(readable)
-    if not len(rows):
-        return found
-    said = model.predict_original(table.iloc[rows].reset_index(drop=True))
-    if said is not None:
-        found[rows] = np.array([one == label for one in said.tolist()], dtype=np.int8)
-    return found
+def _replies(compared: Comparison, table: pd.DataFrame) -> Replies:
+    """Return 1 if the original model accepts a row, 0 if it refuses it, -1 if it is not available."""
+    predicted = compared.model.predict_original(table)
+    if predicted is None:
+        return np.full(len(table), -1, dtype=np.int8)
+    return np.array([label == compared.label for label in predicted.tolist()], dtype=np.int8)
 
 
 # -- the new model beside the promised one ---------------------------------------------------------
 
 
-_ROUNDED = 2.0**-23  # relative: what rounding to float32 does
+_ROUNDED = 2.0**-23  # relative change by a rounding to float32
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A retrained model, seen from the terms of promises.
+    """A retrained model beside the terms of promises.
 
     Attributes
     ----------
     model
-        The model, its columns described as those of the terms; it takes tables in original units.
+        The model with its columns described as those of the terms. It takes tables in original units.
     target
-        Number of the promised class in it; None where it has no such class.
-    on_rows
-        The same model on the encoded rows of the terms; None where there is no way from these to its
-        own.
+        Number of the promised class in it. None if it has no such class.
+    aligned
+        The model on encoded rows of the terms. None if these rows do not determine its own.
     inside
-        Member of the promised guarantee in which it lies; None if it lies in none.
-    why
-        Why something of this is not so, in words.
+        Member of the promised guarantee in whose shift set it lies. None if it lies in no set.
+    reason
+        Why it is not aligned, or not inside.
     """
 
     model: Model
     target: int | None
-    on_rows: Model | None
+    aligned: Model | None
     inside: Member | None = None
-    why: str = ""
+    reason: str = ""
 
     @property
-    def coarser(self) -> bool:
-        """True if it is deployed in a coarser arithmetic than the one for which it lies inside."""
+    def lower_precision(self) -> bool:
+        """True if its arithmetic is coarser than that of the set in which it lies."""
         if self.inside is None:
             return False
         used, proved = self.model.network.precision, self.inside.network.precision
@@ -420,115 +390,130 @@ class Comparison:
 
     @property
     def label(self) -> Label:
-        """What the model itself calls the promised class."""
-        assert self.target is not None  # noqa: S101  (whoever asks has looked)
+        """Name of the promised class in the model."""
+        assert self.target is not None  # noqa: S101  (the caller tests this)
         return self.model.classes[self.target]
 
     @classmethod
     def of(cls, source: object, model: Model, terms: Terms) -> Comparison:
-        """Compare what was read of a source with the terms."""
-        base, why = terms.model, ""
+        """Compare an imported model with the terms."""
+        base, reason = terms.model, ""
         try:
             model = described(base, source, model, base.schema)
         except SchemaError:
-            pass  # it describes its columns otherwise, and may take these rows all the same
+            pass  # its columns are described differently, but it may take these rows
         except ProplaceError as error:
-            why = str(error)
+            reason = str(error)
         try:
             model = with_classes_of(base, model)
             target = model.target(terms.label)
         except TargetError as error:
-            labelled = f"the new model has the classes {listing(model.classes)}, none of which is "
-            own = f"{labelled}{terms.label!r}, which was promised"
-            return cls(model, None, None, None, own if model.labelled else str(error))
-        on_rows = None
-        if not why:
+            return cls(model, None, None, None, _no_class(model, terms, error))
+        aligned = None
+        if not reason:
             try:
-                # What counts is the promised class, which both know by its label.
-                on_rows = taking_rows_of(base, dataclasses.replace(model, classes=base.classes))
+                # Both models know the promised class by its label, so others may differ.
+                aligned = taking_rows_of(base, dataclasses.replace(model, classes=base.classes))
             except (InputError, SchemaError) as error:
-                why = str(error)
-        if on_rows is None or model.classes != base.classes:
-            return cls(model, target, on_rows, None, why)
-        named = dataclasses.replace(model, classes=base.classes)
-        for member in terms.guarantee.members:
-            try:
-                inside = _lies_in(member, base, named)
-            except (InputError, NetworkError) as error:
-                why = str(error)
-                continue
-            if inside:
-                return cls(model, target, on_rows, member)
-            why = why or _outside(member, base, named)
-        return cls(model, target, on_rows, None, why)
+                reason = str(error)
+        if aligned is None or model.classes != base.classes:
+            return cls(model, target, aligned, None, reason)
+        inside, reason = _member_around(model, terms, reason)
+        return cls(model, target, aligned, inside, reason)
 
 
-def _outside(member: Member, base: Model, other: Model) -> str:
-    """By how much a network that is of the right shape lies outside of a set, in words."""
-    there = dataclasses.replace(base, network=member.network)
-    other = other if other.has_column_names else other.with_column_names(base._columns)
+def _no_class(model: Model, terms: Terms, error: TargetError) -> str:
+    if not model.labelled:
+        return str(error)
+    return (
+        f"the new model has the classes {listing(model.classes)}, none of which is "
+        f"{terms.label!r}, which was promised"
+    )
+
+
+def _member_around(model: Model, terms: Terms, reason: str) -> tuple[Member | None, str]:
+    """Return the member of the guarantee in whose shift set a model lies, or the reason why not."""
+    for member in terms.guarantee.members:
+        try:
+            if _lies_in(member, terms.model, model):
+                return member, ""
+        except (InputError, NetworkError) as error:
+            reason = str(error)
+        else:
+            reason = reason or _distance_outside(member, terms.model, model)
+    return None, reason
+
+
+def _distance_outside(member: Member, base: Model, other: Model) -> str:
+    """Describe how far a network of the same shape lies outside a shift set."""
+    there, other = _beside(member, base, other)
     try:
         far = outside(member.shifts, in_coordinates_of(there, other))
     except (DeltaError, ValueError):
         return ""
     if not far:
         return "the new network lies outside of the promised set by less than the last digit"
-    said = (
+    text = (
         f"{len(far)} parameters of the new network lie outside of the promised set, by at most "
         f"{far[0].beyond:.3g} ({far[0].name})"
     )
     rounded = far[0].beyond <= _ROUNDED * max(1.0, abs(far[0].value))
-    return f"{said}: as rounding to float32 does" if rounded else said
+    return f"{text}: as rounding to float32 does" if rounded else text
+
+
+def _beside(member: Member, base: Model, other: Model) -> tuple[Model, Model]:
+    """Return a member and another model with the same names of columns."""
+    named = other if other.has_column_names else other.with_column_names(base._columns)
+    return dataclasses.replace(base, network=member.network), named
 
 
 def _lies_in(member: Member, base: Model, other: Model) -> bool:
-    """Whether a model, as a network behind the input transform of a set, lies in the set for certain.
+    """Test if a model certainly lies in the shift set, as a network after its input transform.
 
-    Where nothing was fitted again this is exact. Else the parameters were computed, and all that they
-    may be in real numbers must lie inside.
+    The test is exact unless a scaler was fitted again. Then the parameters were computed, and all real
+    numbers that they may stand for must lie inside.
     """
-    there = dataclasses.replace(base, network=member.network)
-    other = other if other.has_column_names else other.with_column_names(base._columns)
+    there, other = _beside(member, base, other)
     net = in_coordinates_of(there, other)
     if net is other.network:
         return member.shifts.contains(net)
     first, *rest = net.layers
     if member.network.input_transform.matrix is not None or first.b is None:
-        return False  # what was solved for holds to rounding only, and no parameter can bear it
+        return False  # a solved transform holds only to rounding, and no parameter can absorb it
     W, b = rounding_in_coordinates_of(there, other)
-    behind = [(layer.W, layer.b) for layer in rest]
+    after = [(layer.W, layer.b) for layer in rest]
     ends = [(first.W + sign * W, first.b + sign * b) for sign in (-1.0, 1.0)]
-    return all(member.shifts.contains(net.with_layers([end, *behind])) for end in ends)
+    return all(member.shifts.contains(net.with_layers([end, *after])) for end in ends)
 
 
 # -- missing cells ---------------------------------------------------------------------------------
 
 
-class Refilled(NamedTuple):
-    """Promises with missing cells that another model fills in another way.
+class Reimputed(NamedTuple):
+    """Promises with missing cells for which another model imputes other values.
 
     Attributes
     ----------
     rows
-        Which promises.
+        Places of the promises.
     unreadable
-        Which promises the model cannot read at all, since it fills nothing in.
+        Places of the promises that the model cannot read, since it imputes nothing.
     points, low, high
-        Of ``rows``, as the model of the promises encodes them, with what the other one fills in.
+        Encoded by the model of the promises, with the values that the other model imputes.
     table
-        The answers of ``rows`` in original units, with the cells missing.
+        The counterfactuals in original units, with the cells missing.
     """
 
-    rows: npt.NDArray[np.intp]
-    unreadable: npt.NDArray[np.intp]
+    rows: Rows
+    unreadable: Rows
     points: Array
     low: Array
     high: Array
     table: pd.DataFrame
 
 
-def refilled(group: OpenPromises, model: Model) -> Refilled | None:
-    """Promises with cells that a model fills in another way; None where there are none."""
+def reimputed(group: OpenPromises, model: Model) -> Reimputed | None:
+    """Return the promises for which a model imputes other values; None if there are none."""
     base, own = group.terms.model.schema, model.schema.by_name
     other = {
         name
@@ -537,18 +522,19 @@ def refilled(group: OpenPromises, model: Model) -> Refilled | None:
     }
     facts = [json.loads(text) for text in group.facts] if other else []
     gaps = [other.intersection(_still_missing(one)) for one in facts]
-    silent = {name for name in other if own[name].missing is None}
-    unreadable = [n for n, names in enumerate(gaps) if names & silent]
-    rows = [n for n, names in enumerate(gaps) if names and not names & silent]
+    not_imputed = {name for name in other if own[name].missing is None}
+    unreadable = [n for n, names in enumerate(gaps) if names & not_imputed]
+    rows = [n for n, names in enumerate(gaps) if names and not names & not_imputed]
     if not rows and not unreadable:
         return None
-    filled, missing = [], []
-    for n in rows:
-        answer = facts[n]["answer"]
-        filled.append(answer | {name: own[name].missing for name in gaps[n]})
-        missing.append(answer | dict.fromkeys(gaps[n], np.nan))
     points, low, high = (part[rows].copy() for part in (group.points, group.low, group.high))
+    missing = []
     if rows:
+        answers = [facts[n]["answer"] for n in rows]
+        filled = [
+            answer | {name: own[name].missing for name in gaps[n]}
+            for n, answer in zip(rows, answers, strict=True)
+        ]
         codes, problems = base.encode_people(pd.DataFrame(filled).infer_objects())
         unreadable += [rows[n] for n in problems]
         good = [n for n in range(len(rows)) if n not in problems]
@@ -557,15 +543,15 @@ def refilled(group: OpenPromises, model: Model) -> Refilled | None:
                 span = base.span(name)
                 for part in (points, low, high):
                     part[n, span] = codes[n, span]
+        missing = [answers[n] | dict.fromkeys(gaps[rows[n]], np.nan) for n in good]
         rows = [rows[n] for n in good]
         points, low, high = points[good], low[good], high[good]
-        missing = [missing[n] for n in good]
-    where = np.array(rows, dtype=np.intp)
+    places = np.array(rows, dtype=np.intp)
     table = pd.DataFrame(missing).infer_objects()
-    return Refilled(where, np.array(unreadable, dtype=np.intp), points, low, high, table)
+    return Reimputed(places, np.array(unreadable, dtype=np.intp), points, low, high, table)
 
 
 def _still_missing(facts: dict[str, Any]) -> list[str]:
-    """Features whose cell the person left missing and the answer does not fill."""
+    """Return features with a missing cell that the counterfactual does not change."""
     before, after = facts["original"], facts["answer"]
     return [name for name in facts["imputed"] if before[name] == after[name]]

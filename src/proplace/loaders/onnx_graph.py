@@ -1,7 +1,7 @@
-"""An ONNX file as data: its graph, its constants, and single nodes run on arrays.
+"""An ONNX file as data: its graph, its constants, and single nodes that run on arrays.
 
-Operators are run by the reference implementation in the ``onnx`` package, those on a list alone
-and only where their results stay small.
+Nodes run on the reference implementation in the ``onnx`` package, if their operator is on a list and
+their result stays small.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,55 +21,24 @@ from proplace.core.errors import ModelFileError, ModelNotSupportedError, Proplac
 from proplace.loaders.files import check_bytes, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 Values = npt.NDArray[Any]
 
 LARGEST = 2**22  #: numbers in the result of one operator on constants
-KNOWN = frozenset(
-    {
-        *(
-            "Abs",
-            "Add",
-            "And",
-            "ArgMax",
-            "ArgMin",
-            "ArrayFeatureExtractor",
-            "Cast",
-            "CastLike",
-            "Clip",
-        ),
-        *("Concat", "Constant", "Div", "Dropout", "Equal", "Exp", "FeatureVectorizer", "Flatten"),
-        *(
-            "Gather",
-            "Greater",
-            "GreaterOrEqual",
-            "Identity",
-            "LabelEncoder",
-            "Less",
-            "LessOrEqual",
-            "Log",
-        ),
-        *("LogSoftmax", "Max", "Min", "Mul", "Neg", "Normalizer", "Not", "Or", "Reciprocal"),
-        *("ReduceMax", "ReduceMin", "ReduceSum", "Reshape", "Shape", "Sigmoid", "Slice", "Softmax"),
-        *("Split", "Sqrt", "Squeeze", "Sub", "TopK", "Transpose", "Unsqueeze", "Where", "ZipMap"),
-    }
-)
 _TEXTS = 2**20  # numbers that are turned into text at once
-#: Run on made-up rows alone, where onnxruntime does not run the graph.
-LAYERS = frozenset(
-    {
-        *("BatchNormalization", "Gemm", "Imputer", "LinearClassifier", "MatMul", "OneHotEncoder"),
-        *("OneHot", "Relu", "Scaler"),
-    }
+_ELEMENTWISE = (
+    "Add And Clip Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Sub Where"
 )
-_ELEMENTWISE = frozenset(
-    {
-        *("Add", "And", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-        *("Max", "Min", "Mul", "Or", "Sub", "Where"),
-    }
+_OTHERS = (
+    "Abs ArgMax ArgMin ArrayFeatureExtractor Cast CastLike Concat Constant Dropout Exp "
+    "FeatureVectorizer Flatten Gather GatherND Identity LabelEncoder Log LogSoftmax Neg Normalizer "
+    "Not Reciprocal ReduceMax ReduceMin ReduceSum Reshape Shape Sigmoid Slice Softmax Split Sqrt "
+    "Squeeze TopK Transpose Unsqueeze ZipMap"
 )
+_LAYERS = "BatchNormalization Gemm Imputer LinearClassifier MatMul OneHot OneHotEncoder Relu Scaler"
+KNOWN = frozenset([*_ELEMENTWISE.split(), *_OTHERS.split()])
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
 
@@ -81,12 +51,12 @@ class Named:
 
 
 class Graph:
-    """The graph of a file, functions written out.
+    """The graph of a file, with its functions inlined.
 
     Attributes
     ----------
     inputs, outputs
-        The names of its inputs with their types and shapes, and of its outputs.
+        Inputs with names, types and shapes, and the names of the outputs.
     nodes
         The nodes that some output needs, each after those it takes values from.
     """
@@ -102,44 +72,57 @@ class Graph:
         self.outputs = [value.name for value in graph.output]
         if not self.outputs:
             raise ModelFileError(f"{path.name}: the graph has no output; export it again")
-        self.nodes = self._needed()
-        opsets = [e.version for e in self.model.opset_import if e.domain in ("", "ai.onnx")]
-        ml = [e.version for e in self.model.opset_import if e.domain == "ai.onnx.ml"]
-        self._opsets = {"": max(opsets, default=1), "ai.onnx.ml": max(ml, default=1)}
+        self.nodes = self.needed(self.outputs)
+        self._check_order()
+        self._opsets = {"": 1, "ai.onnx.ml": 1}
+        for entry in self.model.opset_import:
+            self._opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
 
     def _opened(self) -> Any:
         path, onnx = self.path, self.onnx
         data = read_bytes(path)
         try:
             model = onnx.load_model_from_string(data)
-            _check_nodes(path, model)
+            _check_length(path, model)
             if model.functions:
                 model = importlib.import_module("onnx.inliner").inline_local_functions(model)
         except ProplaceError:
             raise
         except Exception as error:
-            raise damaged(path, error) from None
+            raise _damaged(path, error) from None
         if not model.graph.node:
             raise ModelFileError(f"{path.name}: not an ONNX file, or one without a graph")
         for value in model.graph.input:
-            kind = onnx.TensorProto.DataType
-            if value.type.tensor_type.elem_type in (kind.FLOAT16, kind.BFLOAT16):
-                name = kind.Name(value.type.tensor_type.elem_type).lower()
-                raise half(f"{path.name}: input {value.name!r} takes {name} numbers")
+            self._check_kind(f"input {value.name!r} takes", value.type.tensor_type.elem_type)
         return model
 
-    def _needed(self) -> list[Any]:
-        nodes = list(self.model.graph.node)
-        known = {*self._tensors, *(value.name for value in self.inputs), ""}
+    def _check_kind(self, where: str, kind: int) -> None:
+        """Raise for half precision."""
+        kinds = self.onnx.TensorProto
+        if kind in (kinds.FLOAT16, kinds.BFLOAT16):
+            raise ModelNotSupportedError(
+                f"{self.path.name}: {where} {kinds.DataType.Name(kind).lower()} numbers: the graph "
+                "computes in half precision, whose rounding no margin covers; export the model in "
+                "float32, as torch.onnx.export(model.float(), ...) does (every weight keeps its "
+                "value), and use that file"
+            )
+
+    def needed(self, outputs: Iterable[str]) -> list[Any]:
+        """Return the nodes that some of these tensors depend on."""
+        nodes = self.model.graph.node
         producers = {name: node for node in nodes for name in node.output}
-        asked, stack = set[str](), list(self.outputs)
-        while stack:
-            name = stack.pop()
-            if name not in asked:
-                asked.add(name)
-                stack += producers[name].input if name in producers else ()
-        found = [node for node in nodes if asked.intersection(node.output)]
-        for node in found:
+        found, waiting = set[str](), list(outputs)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += producers[name].input if name in producers else ()
+        return [node for node in nodes if found.intersection(node.output)]
+
+    def _check_order(self) -> None:
+        """Raise unless every tensor that is needed comes from somewhere."""
+        known = {*self._tensors, *(value.name for value in self.inputs), ""}
+        for node in self.nodes:
             for name in node.input:
                 if name not in known:
                     raise ModelFileError(
@@ -153,20 +136,21 @@ class Graph:
                     f"{self.path.name}: nothing in the graph gives the output {name!r}; export the "
                     "model again"
                 )
-        return found
 
     # -- constants -----------------------------------------------------------------------------
 
     def stored(self, name: str) -> Values | None:
-        """Numbers that are stored in the file; None where a name is not among them."""
+        """Return numbers that are stored in the file under a name; None if there are none."""
         if name not in self._constants and name in self._tensors:
             self._constants[name] = self._array(self._tensors[name])
         return self._constants.get(name)
 
-    def constant(self, node: Any) -> Values:
-        """Value of a Constant node."""
-        attributes = self.attributes(node)
-        (key, value) = next(iter(attributes.items()), ("", None))
+    def attributes(self, node: Any) -> dict[str, Any]:
+        """Return the attributes of a node as Python values."""
+        return {a.name: self.onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+    def _constant(self, node: Any) -> Values:
+        (key, value) = next(iter(self.attributes(node).items()), ("", None))
         if key == "value" and isinstance(value, self.onnx.TensorProto):
             return self._array(value)
         if key in ("value_float", "value_floats"):
@@ -176,10 +160,6 @@ class Graph:
         raise ModelNotSupportedError(
             f"node {node.name!r} (Constant) holds {key!r}; only numbers are read"
         )
-
-    def attributes(self, node: Any) -> dict[str, Any]:
-        """Attributes of a node as Python values."""
-        return {a.name: self.onnx.helper.get_attribute_value(a) for a in node.attribute}
 
     def _array(self, tensor: Any) -> Values:
         where = f"{self.path.name}: tensor {tensor.name!r}"
@@ -193,14 +173,13 @@ class Graph:
             raise ModelNotSupportedError(
                 f"{where} holds complex numbers; a ReLU network has real ones"
             )
-        # bfloat16 and the like are types that numpy knows only by extension
+        # NumPy has bfloat16 and the like only by extension.
         return array if array.dtype.kind in "fiubUSO" else array.astype(np.float32)
 
     def _load_external(self, where: str, tensor: Any) -> None:
         """Read numbers from a file beside the model, and from nowhere else."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        folder = self.path.parent.resolve()
-        location = entries.get("location", "")
+        folder, location = self.path.parent.resolve(), entries.get("location", "")
         file = (folder / location).resolve()
         if not location or not file.is_relative_to(folder):
             raise ModelFileError(
@@ -228,28 +207,39 @@ class Graph:
 
     # -- nodes ---------------------------------------------------------------------------------
 
+    def evaluate(self, known: dict[str, Any], *, layers: bool = False) -> None:
+        """Run every node whose inputs are known, and add its outputs to ``known``."""
+        for node in self.nodes:
+            inputs = [known.get(name, self.stored(name)) for name in node.input]
+            missing = any(v is None and n for n, v in zip(node.input, inputs, strict=True))
+            if not missing and not any(name in known for name in node.output):
+                known.update(zip(node.output, self.run(node, inputs, layers=layers), strict=True))
+
     def run(self, node: Any, inputs: list[Any], *, layers: bool = False) -> list[Any]:
-        """Run one node on arrays, if it is known; operators of layers only where it is asked for."""
+        """Run one node on arrays if its operator is on the list.
+
+        Parameters
+        ----------
+        layers
+            Run operators of layers, too. Constants never need them.
+        """
         where = f"{self.path.name}: {describe(node)}"
-        known = node.op_type in KNOWN or (layers and node.op_type in LAYERS)
-        if not known or node.domain not in _DOMAINS:
+        listed = node.op_type in KNOWN or (layers and node.op_type in _LAYERS.split())
+        if not listed or node.domain not in _DOMAINS:
             raise ModelNotSupportedError(
                 f"{where} is not an operator that is read; export the model without that step"
             )
-        self.check_cast(where, node)
+        self.check_cast(node)
         if any(isinstance(value, Named) for value in inputs):
             raise ModelNotSupportedError(f"{where} takes values by name, which is not read")
+        if node.op_type == "Constant":
+            return [self._constant(node)]
         if node.op_type == "ZipMap":
             return [_zip_map(self.attributes(node), inputs[0])]
         inputs = _of_one_type(inputs)
-        largest = max((np.size(value) for value in inputs), default=0)
-        text = (
-            node.op_type == "Cast" and self.attributes(node)["to"] == self.onnx.TensorProto.STRING
-        )
-        if text and largest > _TEXTS:
-            raise ModelFileError(f"{where} makes text of {largest:,} numbers; at most {_TEXTS:,}")
-        if (size := self._result(node, inputs)) > max(LARGEST, largest):
-            raise ModelFileError(f"{where} would make {size:,} numbers of constants; none is read")
+        self._check_size(where, node, inputs)
+        if node.op_type == "LinearClassifier":
+            node = self._with_intercepts(node)
         onnx = self.onnx
         names = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
         graph = onnx.helper.make_graph(
@@ -264,76 +254,79 @@ class Graph:
             results = iter(evaluator.run(None, names))
         return [next(results) if name else None for name in node.output]
 
-    def _result(self, node: Any, inputs: list[Any]) -> int:
-        """How many numbers the first output of an operator has at most."""
-        arrays = [np.asarray(value) for value in inputs if value is not None]
-        if node.op_type == "Concat":
-            return sum(array.size for array in arrays)
-        if node.op_type in ("Gather", "ArrayFeatureExtractor") and arrays[0].ndim:
-            axis = self.attributes(node).get("axis", 0) if node.op_type == "Gather" else -1
-            along = arrays[0].shape[axis] if -arrays[0].ndim <= axis < arrays[0].ndim else 1
-            return arrays[1].size * (arrays[0].size // max(1, along))
-        if node.op_type in _ELEMENTWISE:
-            return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
-        return max((array.size for array in arrays), default=0)
+    def _with_intercepts(self, node: Any) -> Any:
+        """Write zeros for missing intercepts of a LinearClassifier; the reference makes them NaN."""
+        attributes = self.attributes(node)
+        if attributes.get("intercepts"):
+            return node
+        labels = attributes.get("classlabels_ints") or attributes.get("classlabels_strings") or []
+        zeros = self.onnx.helper.make_attribute("intercepts", [0.0] * len(labels))
+        copy = type(node)()
+        copy.CopyFrom(node)
+        copy.attribute.append(zeros)
+        return copy
 
-    def check_cast(self, where: str, node: Any) -> None:
+    def _check_size(self, where: str, node: Any, inputs: list[Any]) -> None:
+        """Raise if an operator would make many numbers of few."""
+        arrays = [np.asarray(value) for value in inputs if value is not None]
+        largest = max((array.size for array in arrays), default=0)
+        attributes = self.attributes(node)
+        text = node.op_type == "Cast" and attributes["to"] == self.onnx.TensorProto.STRING
+        if text and largest > _TEXTS:
+            raise ModelFileError(f"{where} makes text of {largest:,} numbers; at most {_TEXTS:,}")
+        size = largest
+        if node.op_type == "Concat":
+            size = sum(array.size for array in arrays)
+        elif node.op_type in ("ArrayFeatureExtractor", "Gather", "GatherND") and arrays[0].ndim:
+            axis = attributes.get("axis", 0) if node.op_type != "ArrayFeatureExtractor" else -1
+            along = arrays[0].shape[axis] if -arrays[0].ndim <= axis < arrays[0].ndim else 1
+            size = arrays[1].size * (arrays[0].size // max(1, along))
+        elif node.op_type in _ELEMENTWISE.split():
+            size = math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+        if size > max(LARGEST, largest):
+            raise ModelFileError(f"{where} would make {size:,} numbers of constants; none is read")
+
+    def check_cast(self, node: Any) -> None:
         """Raise if a Cast makes the numbers half precision."""
-        kinds = self.onnx.TensorProto
         to = self.attributes(node).get("to")
         if node.op_type == "Cast" and to is None:
-            raise ModelFileError(
-                f"{self.path.name}: not a readable ONNX file (a Cast without a type); export the model "
-                "again"
-            )
-        if node.op_type == "Cast" and to in (kinds.FLOAT16, kinds.BFLOAT16):
-            raise half(f"{where} makes the numbers {kinds.DataType.Name(to).lower()}")
+            raise _damaged(self.path, "a Cast without a type")
+        if node.op_type == "Cast":
+            self._check_kind(f"{describe(node)} makes", int(to or 0))
 
 
 def _of_one_type(inputs: list[Any]) -> list[Any]:
-    """Return floats in one type, which the reference asks for and skl2onnx does not keep."""
+    """Return floats of one type, which the reference needs and skl2onnx mixes."""
     kinds = {np.asarray(value).dtype for value in inputs if value is not None}
     if not {np.dtype(np.float32), np.dtype(np.float64)} <= kinds:
         return inputs
     return [
-        np.asarray(value, np.float64)
-        if value is not None and np.asarray(value).dtype == np.float32
-        else value
+        value if value is None or value.dtype != np.float32 else value.astype(np.float64)
         for value in inputs
     ]
 
 
 def describe(node: Any) -> str:
-    """Return what to call a node in messages."""
+    """Return the name of a node for messages."""
     return f"node {node.name or node.output[0]!r} ({node.op_type})"
 
 
-def half(what: str) -> ModelNotSupportedError:
-    """Return the refusal of a graph that computes in half precision."""
-    return ModelNotSupportedError(
-        f"{what}: the graph computes in half precision, whose rounding no margin covers; "
-        "export the model in float32, as torch.onnx.export(model.float(), ...) does (every weight "
-        "keeps its value), and use that file"
-    )
-
-
-def damaged(path: Path, error: Exception) -> ModelFileError:
-    """Return the error of a file that is no ONNX file, or not any more."""
+def _damaged(path: Path, reason: object) -> ModelFileError:
     return ModelFileError(
-        f"{path.name}: not a readable ONNX file ({error}); export the model again"
+        f"{path.name}: not a readable ONNX file ({reason}); export the model again"
     )
 
 
 @contextmanager
 def unreadable(path: Path) -> Iterator[None]:
-    """Turn what a graph trips over into a word about the file."""
+    """Turn any error about a graph into an error about its file."""
     try:
         yield
     except ProplaceError:
         raise
     except Exception as error:
         # A graph that no exporter writes: missing attributes, shapes that do not fit or are huge.
-        raise damaged(path, error) from error
+        raise _damaged(path, error) from error
 
 
 def _zip_map(attributes: dict[str, Any], value: Any) -> Named:
@@ -341,29 +334,25 @@ def _zip_map(attributes: dict[str, Any], value: Any) -> Named:
     return Named([v.decode() if isinstance(v, bytes) else v for v in labels], np.asarray(value))
 
 
-def _check_nodes(path: Path, model: Any) -> None:
-    """Refuse graphs that are too long, or become so when their functions are written out."""
-    functions = {(function.domain, function.name): function for function in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
+def _check_length(path: Path, model: Any) -> None:
+    """Raise if a graph is too long, or becomes too long when its functions are inlined."""
+    bodies = {(function.domain, function.name): function.node for function in model.functions}
 
-    def size(nodes: Any) -> int:
-        total = 0
-        for node in nodes:
-            total += 1
-            for attribute in node.attribute:
-                for graph in (attribute.g, *attribute.graphs):
-                    total += size(graph.node)
-            key = (node.domain, node.op_type)
-            if key in functions:
-                if key not in sizes:
-                    sizes[key] = limits.GRAPH_NODES  # where a function calls itself
-                    sizes[key] = size(functions[key].node)
-                total += sizes[key]
-            if total > limits.GRAPH_NODES:
-                raise ModelFileError(
-                    f"{path.name}: the graph has more than {limits.GRAPH_NODES:,} nodes, functions "
-                    "written out; graphs of that length are not read"
-                )
-        return total
+    @cache
+    def length_of(domain: str, name: str) -> float:
+        return length(bodies.get((domain, name), ()))
 
-    size(model.graph.node)
+    def length(nodes: Any) -> float:
+        graphs = [graph for n in nodes for a in n.attribute for graph in (a.g, *a.graphs)]
+        calls = sum(length_of(node.domain, node.op_type) for node in nodes)
+        return len(nodes) + calls + sum(length(graph.node) for graph in graphs)
+
+    try:
+        found = length(model.graph.node)
+    except RecursionError:  # a function that calls itself
+        found = math.inf
+    if found > limits.GRAPH_NODES:
+        raise ModelFileError(
+            f"{path.name}: the graph has more than {limits.GRAPH_NODES:,} nodes with its functions "
+            "inlined; graphs of that length are not read"
+        )

@@ -1,4 +1,4 @@
-"""Torch modules, as ``torch.export`` writes down their ``forward``."""
+"""Torch modules, by the graph that ``torch.export`` makes of their ``forward``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import itertools
 import operator
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _WIDEST = 5_000  # columns tried until a module runs
 _READ = (
     "only Linear and ReLU layers, BatchNorm1d, Dropout, Identity, Flatten, an Embedding of a column "
-    "in front of them and a last Sigmoid, Softmax or LogSoftmax are read"
+    "before them and a last Sigmoid, Softmax or LogSoftmax are read"
 )
 _RELU_INSTEAD = f"{_READ}. Train the model with ReLU in its place"
 _NORMALISED_ROWS = (
@@ -35,11 +36,11 @@ _NORMALISED_ROWS = (
     "model with BatchNorm1d in its place"
 )
 _OTHERS = f"{_READ}. Train the model with those"
-_BEHIND = (
+_AFTER = (
     f"{_READ}. Write ReLU as F.relu or nn.ReLU, leave other steps out of forward, and let it return "
     "logits or probabilities"
 )
-_IN_FRONT = (
+_BEFORE = (
     "read there are scaling by fixed numbers, selections, concatenations, sums and differences of "
     "columns, F.one_hot and Embedding. Apply it to the table beforehand and leave it out of the module"
 )
@@ -57,34 +58,32 @@ def from_torch(module: object) -> Network:
     module
         An ``nn.Sequential``, or any module whose ``forward`` ``torch.export`` can follow: Linear
         layers with a ReLU between them (a layer, a function or a method). Dropout, Identity,
-        Flatten and views are skipped; a last sigmoid, softmax or log-softmax is recognised and
-        left out.
+        Flatten and views are skipped. A last sigmoid, softmax or log-softmax is left out.
 
-        In front of the first Linear layer ``forward`` may select, join, add and scale columns with
-        fixed numbers (buffers, constants, batch norm): this becomes the network's input transform,
-        which is not trained and never shifts. A module with an Embedding takes categories: see
-        ``Model.of``.
+        Before the first Linear layer ``forward`` may select, join, add and scale columns with
+        fixed numbers (buffers, constants, batch norm). They become the input transform of the
+        network, which never shifts. A module with an Embedding takes categories: see ``Model.of``.
 
-        Batch norm (in evaluation mode) behind a Linear layer is folded into that layer, batch norm
-        between a ReLU and a Linear layer into the latter, other fixed factors and shifts likewise.
-        Its own weights and statistics count as fixed. Shifts (delta) still speak of the weights
-        and biases of the Linear layers: see :mod:`proplace.core.transforms`. The float32 margin
-        speaks of the folded ones. Nothing else touches a trained weight.
+        Batch norm (in evaluation mode) after a Linear layer is folded into that layer, batch norm
+        after a ReLU into the next Linear layer, and so are other fixed factors and shifts. Its
+        weights and statistics count as fixed. Shifts (delta) still refer to the weights and biases
+        of the Linear layers: see :mod:`proplace.core.transforms`. The float32 margin refers to the
+        folded ones.
 
     Returns
     -------
     Network
-        The module and the network are run on random rows and must agree, so a ``forward`` that
-        does something else than was read is refused. The module itself is not changed. The
-        precision is that of the weights, float32 or float64.
+        The module and the network run on random rows and must agree, so that a ``forward`` with
+        unread steps is rejected. The module is not changed. The precision is that of its weights,
+        float32 or float64.
     """
     return _TorchModel(module).reading().network()
 
 
 def whole_torch(module: object) -> Whole:
-    """Read a torch module together with all that its ``forward`` does to the table.
+    """Read a torch module together with its preprocessing.
 
-    See :func:`from_torch` for what is read. An Embedding (or ``F.one_hot``) of one column makes
+    See :func:`from_torch` for the layers. An Embedding (or ``F.one_hot``) of one column makes
     that column a category with the labels 0, 1, ...; its weights are a fixed linear map of the
     labels and never shift. Columns are called x0, x1, ... until a schema names them.
     """
@@ -92,7 +91,7 @@ def whole_torch(module: object) -> Whole:
 
 
 def trained_torch(module: object) -> tuple[Any, tuple[TrainedLayer, ...]]:
-    """Return the module itself, unwrapped, and by their names in it the parameters of each layer."""
+    """Return the unwrapped module, and the names of the parameters of each layer in it."""
     read = _TorchModel(module)
     return read.original, read.trace.chain.trained
 
@@ -123,7 +122,7 @@ class _TorchModel:
         _check_module(self.torch, self.original)
         self.module = _on_cpu(self.torch, self.original)
         tensors = [*self.module.parameters(), *self.module.buffers()]
-        self.precision = precision_of(self.torch, self.name, tensors)
+        self.precision = _precision_of(self.name, tensors)
         first = next((p for p in self.module.parameters()), None)
         self.dtype = self.torch.float32 if first is None else first.dtype
         self.trace = self._smallest()
@@ -140,10 +139,8 @@ class _TorchModel:
         """Outputs of the original module, in its own arithmetic, on its own device."""
         for title, column in table.items():
             labels = self.trace.flow.sources[str(title)].labels
-            if labels is None:
-                continue
-            odd = np.flatnonzero(~column.isin(labels))
-            if len(odd):
+            odd = [] if labels is None else np.flatnonzero(~column.isin(labels)).tolist()
+            if labels is not None and odd:
                 raise InputError(
                     f"row {odd[0]}, column {title!r}: {column.iloc[odd[0]]} is none of the "
                     f"categories {labels[0]} to {labels[-1]} of the module"
@@ -151,12 +148,17 @@ class _TorchModel:
         first = next(self.original.parameters())
         rows = self._tensor(table.to_numpy(dtype=np.float64), self.dtype).to(first.device)
         with _evaluated(self.torch, self.original):
-            return to_numpy(self.original(rows))
+            return _to_numpy(self.original(rows))
 
     def _tensor(self, rows: Array, dtype: Any) -> Any:
         return self.torch.as_tensor(np.array(rows), dtype=dtype)
 
-    # -- how many columns ------------------------------------------------------------------------
+    def _tried(self, rows: Array, dtype: Any) -> Any:
+        """Outputs of the copy on the CPU for any rows."""
+        with _evaluated(self.torch, self.module):
+            return self.module(self._tensor(rows, dtype))
+
+    # -- number of columns -----------------------------------------------------------------------
 
     def _smallest(self) -> Trace:
         """Return the trace of the smallest number of columns that the module takes."""
@@ -172,23 +174,18 @@ class _TorchModel:
             return trace
         if ambiguous is not None:
             raise ambiguous
-        for path, leaf in _layers(self.torch.nn, self.module):
-            check_leaf(self.torch.nn, path, leaf)
+        self._check_leaves()
         reason = self._problem(self._first_width() or 1, self.dtype)
+        device = "It is read on the CPU: write x.device in forward, not the name of a device"
         raise ModelNotSupportedError(
             f"{self.name} cannot be run on rows of numbers: {reason}. Its forward must take one tensor "
-            "of rows and return one tensor"
-            + (
-                ""
-                if self.module is self.original
-                else ". It is read on the CPU: write x.device in forward, not the name of a device"
-            )
+            f"of rows and return one tensor. {'' if self.module is self.original else device}".rstrip()
         )
 
     def _first_width(self) -> int | None:
-        """How many columns the first layer takes, if it is a Linear layer or a batch norm."""
+        """Number of columns of the first layer, if it is a Linear layer or a batch norm."""
         nn = self.torch.nn
-        leaves = (leaf for _, leaf in _layers(nn, self.module))
+        leaves = (leaf for _, leaf in _leaves(nn, self.module))
         leaf = next((leaf for leaf in leaves if not isinstance(leaf, _skipped(nn))), None)
         if isinstance(leaf, nn.Linear):
             return int(leaf.in_features)
@@ -207,17 +204,16 @@ class _TorchModel:
                     break
 
     def _problem(self, width: int, dtype: Any) -> str | None:
-        """Say why the module does not run on rows of this width; None if it does."""
+        """Return the error of the module on rows of this width; None if it runs."""
         try:
-            with _evaluated(self.torch, self.module):
-                self.module(self._tensor(np.zeros((2, width)), dtype))
+            self._tried(np.zeros((2, width)), dtype)
         except Exception as error:
             return str(error).partition("\n")[0]
         return None
 
     def _check_wider(self, trace: Trace, width: int) -> None:
-        """Refuse a module that runs on wider rows, too, and then looks at other columns."""
-        if self._problem(width + 1, self.dtype) is None and self._looks_at_more(trace):
+        """Raise if a module runs on wider rows, too, and then uses other columns."""
+        if self._problem(width + 1, self.dtype) is None and self._uses_more(trace):
             raise ModelNotSupportedError(
                 f"the forward of {self.name} counts columns from the end of a row but runs on rows "
                 "of any length; count them from the front, as in x[:, 5] for x[:, -1]"
@@ -229,22 +225,24 @@ class _TorchModel:
                 "x[:, 0].long()"
             )
 
-    def _looks_at_more(self, trace: Trace) -> bool:
-        """True if a further column changes the outputs."""
+    def _uses_more(self, trace: Trace) -> bool:
+        """Return True if a further column changes the outputs."""
         rows = rows_of_all_sizes(64, len(trace.titles) + 1)
         for column, title in zip(rows.T, trace.titles, strict=False):
             labels = trace.flow.sources[title].labels
             if labels is not None:
                 column[:] = np.resize(np.array(labels, dtype=np.float64), len(column))
         try:
-            with _evaluated(self.torch, self.module):
-                wide, narrow = (
-                    to_numpy(self.module(self._tensor(part, self.dtype)))
-                    for part in (rows, rows[:, :-1])
-                )
+            wide, narrow = (
+                _to_numpy(self._tried(part, self.dtype)) for part in (rows, rows[:, :-1])
+            )
         except Exception:
             return True
         return wide.shape != narrow.shape or not np.allclose(wide, narrow, rtol=1e-5, atol=1e-9)
+
+    def _check_leaves(self) -> None:
+        for path, leaf in _leaves(self.torch.nn, self.module):
+            _check_leaf(self.torch.nn, path, leaf)
 
     # -- the graph -----------------------------------------------------------------------------
 
@@ -253,22 +251,11 @@ class _TorchModel:
         program = self._exported(trace.rows, width, dtype)
         values: dict[Any, Any] = {}
         inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-        needed = _needed(program.graph)
-        for node in program.graph.nodes:
+        for node in _needed(program.graph):
             if node.op == "placeholder":
                 values[node] = self._input(trace, program, inputs[node.name], width)
-            elif node.op == "call_function" and node in needed:
-                call = _Call(self, trace, node, values)
-                try:
-                    values[node] = call.value()
-                except AmbiguousWidth:
-                    raise
-                except ModelNotSupportedError as error:
-                    if self.name in str(error) or _is_plain(self.torch.nn, self.module):
-                        raise
-                    raise ModelNotSupportedError(
-                        f"in the forward of {self.name}, {error}"
-                    ) from None
+            elif node.op == "call_function":
+                values[node] = self._called(trace, node, values)
             elif node.op == "output":
                 self._end(trace, [values.get(out) for out in node.args[0]])
         return trace
@@ -278,9 +265,7 @@ class _TorchModel:
             warnings.simplefilter("ignore")
             example = self._tensor(np.zeros((rows, width)), dtype)
             try:
-                return self.torch.export.export(
-                    _alone(self.torch, self.module), (example,), strict=False
-                )
+                return self.torch.export.export(self.module, (example,), strict=False)
             except Exception as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise ModelNotSupportedError(
@@ -293,12 +278,26 @@ class _TorchModel:
         if kind == "USER_INPUT":
             return trace.input([f"x{i}" for i in range(width)], (width,))
         if kind == "PARAMETER":
-            tensor = self.module.get_parameter(target.removeprefix("module."))
+            tensor = self.module.get_parameter(target)
             first = next(name for name, p in self.module.named_parameters() if p is tensor)
             return _Parameter(first, tensor)
         found = program.state_dict.get(target)
         found = program.constants[target] if found is None else found
         return found.double() if found.is_floating_point() else found
+
+    def _called(self, trace: Trace, node: Any, values: dict[Any, Any]) -> Any:
+        call = _Call(self, trace, node, values)
+        try:
+            found = call.value()
+        except AmbiguousWidth:
+            raise
+        except ModelNotSupportedError as error:
+            if self.name in str(error):
+                raise
+            raise ModelNotSupportedError(f"in the forward of {self.name}, {error}") from None
+        if call.operation.endswith("_"):  # in place: its argument takes the result
+            values[node.args[0]] = found
+        return found
 
     def _end(self, trace: Trace, results: list[Any]) -> None:
         (value, *others) = results
@@ -316,27 +315,25 @@ class _Call:
 
     def __init__(self, model: _TorchModel, trace: Trace, node: Any, values: dict[Any, Any]) -> None:
         self.model, self.trace, self.node, self.torch = model, trace, node, model.torch
-        self.all_values = values
         self.args, self.kwargs = self.torch.fx.node.map_arg((node.args, node.kwargs), values.get)
-        flat = _flat((self.args, self.kwargs))
-        self.followed = [value for value in flat if isinstance(value, Value)]
-        self.trained = [value for value in flat if isinstance(value, _Parameter)]
+        self.flat: list[Any] = []
+        self.torch.fx.node.map_aggregate((self.args, self.kwargs), self.flat.append)
+        self.followed = [value for value in self.flat if isinstance(value, Value)]
+        self.trained = [value for value in self.flat if isinstance(value, _Parameter)]
         self.operation = str(getattr(node.target, "_schema", node.target)).partition("(")[0]
         self.operation = self.operation.removeprefix("aten::").partition(".")[0]
         written = (node.meta.get("torch_fn") or ("", ""))[0].rpartition("_")[0].strip("_")
         self.title = written or self.operation
-        path, leaf = self._leaf()
-        self.path = path
         self.where = f"{self.title} in the forward of {model.name}"
+        path, leaf = self._leaf()
         if leaf is not None:
-            self.where = describe(path, leaf)
-            check_leaf(self.torch.nn, path, leaf)
+            self.where = _describe(path, leaf)
+            _check_leaf(self.torch.nn, path, leaf)
 
     def _leaf(self) -> tuple[str, Any]:
-        """The layer of torch whose own forward this is, if it is one."""
+        """The layer of torch that runs this operation, if there is one."""
         stack = list((self.node.meta.get("nn_module_stack") or {}).values())
-        path = stack[-1][0].removeprefix("module").removeprefix(".") if stack else ""
-        path = path.partition(".parametrizations")[0]
+        path = stack[-1][0].partition(".parametrizations")[0] if stack else ""
         leaf = self.model.module.get_submodule(path)
         return path, leaf if _is_layer(self.torch.nn, leaf) else None
 
@@ -359,36 +356,32 @@ class _Call:
             self.unknown()
         if self.trained and handler not in (_linear, _batch_norm, _embedding):
             self.parameter(self.trained[0])
-        found = handler(self)
-        if self.operation.endswith("_"):  # in place: who held the tensor holds the result
-            self.all_values[self.node.args[0]] = found
-        return found
+        return handler(self)
 
     def _constant(self) -> Any:
         """Work out fixed numbers, in float64."""
-        torch = self.torch
-        if self.operation in ("to", "_to_copy") and torch.float32 in _flat(
-            (self.args, self.kwargs)
-        ):
+        if self.operation in ("to", "_to_copy") and self.torch.float32 in self.flat:
             return self.args[0]
         found = self.node.target(*self.args, **self.kwargs)
-        floats = isinstance(found, torch.Tensor) and found.is_floating_point()
+        floats = isinstance(found, self.torch.Tensor) and found.is_floating_point()
         return found.double() if floats else found
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """Value of an argument given by position or name."""
+        """Return an argument that is given by position or name."""
         return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
 
     def on(self, places: list[Any]) -> Any:
-        """Run the operation on places in the place of the values that are followed."""
-        rest = iter(places)
-        swap = _replaced((self.args, self.kwargs), lambda: self.torch.as_tensor(next(rest)))
-        out = self.node.target(*swap[0], **swap[1])
+        """Run the operation on positions instead of the values."""
+        rest = map(self.torch.as_tensor, places)
+        args, kwargs = self.torch.fx.node.map_aggregate(
+            (self.args, self.kwargs), lambda part: next(rest) if isinstance(part, Value) else part
+        )
+        out = self.node.target(*args, **kwargs)
         many = isinstance(out, (tuple, list))
         return tuple(part.numpy() for part in out) if many else out.numpy()
 
     def parameter(self, value: _Parameter) -> NoReturn:
-        """Refuse a parameter that belongs to no layer."""
+        """Reject a parameter that belongs to no layer."""
         raise ModelNotSupportedError(
             f"parameter {value.name!r} belongs to no Linear layer, or is used outside of it; trained "
             "numbers are read where Linear layers use them. Make it part of a Linear layer, or a "
@@ -396,16 +389,16 @@ class _Call:
         )
 
     def unknown(self) -> NoReturn:
-        """Refuse an operation that is not read."""
+        """Reject an operation that is not read."""
         for value in self.trained:
             self.parameter(value)
         if any(value.step is not None for value in self.followed):
             if len(self.followed) > 1:
                 self.trace.branches(self.where)
-            hint = _RELU_INSTEAD if self.title in _ACTIVATIONS else _BEHIND
+            hint = _RELU_INSTEAD if self.title in _ACTIVATIONS else _AFTER
             raise ModelNotSupportedError(f"{self.where} is not part of a ReLU network; {hint}")
         raise ModelNotSupportedError(
-            f"{self.where} stands in front of the first Linear layer and is not read; {_IN_FRONT}"
+            f"{self.where} stands before the first Linear layer and is not read; {_BEFORE}"
         )
 
 
@@ -430,10 +423,8 @@ def _linear(call: _Call) -> Any:
         )
     if call.where.startswith(call.title):
         call.where = f"layer {weight.name!r} (F.linear)"
-    W, b = to_numpy(weight.tensor), None if bias is None else to_numpy(bias.tensor)
-    return call.trace.linear(
-        call.where, value, W, b, (weight.name, None if bias is None else bias.name)
-    )
+    b, names = (None, None) if bias is None else (_to_numpy(bias.tensor), bias.name)
+    return call.trace.linear(call.where, value, _to_numpy(weight.tensor), b, (weight.name, names))
 
 
 def _relu(call: _Call) -> Any:
@@ -452,17 +443,15 @@ def _dropout(call: _Call) -> Any:
     return call.followed[0]
 
 
-def _last(kind: Activation) -> Callable[[_Call], Any]:
-    def handler(call: _Call) -> Any:
-        dim = None if kind == "sigmoid" else call.argument(1, "dim")
-        if dim not in (1, -1, None):
-            raise ModelNotSupportedError(
-                f"the forward of {call.model.name} takes the softmax over dim={dim}, so that rows "
-                "depend on each other; take it over dim=1"
-            )
-        return call.trace.activation(call.where, call.followed[0], kind)
-
-    return handler
+def _last(call: _Call) -> Any:
+    kind: Activation = call.operation  # type: ignore[assignment]
+    dim = None if kind == "sigmoid" else call.argument(1, "dim")
+    if dim not in (1, -1, None):
+        raise ModelNotSupportedError(
+            f"the forward of {call.model.name} takes the softmax over dim={dim}, so that rows "
+            "depend on each other; take it over dim=1"
+        )
+    return call.trace.activation(call.where, call.followed[0], kind)
 
 
 def _batch_norm(call: _Call) -> Any:
@@ -472,9 +461,9 @@ def _batch_norm(call: _Call) -> Any:
             f"{call.where} normalises each batch by itself; call module.eval() first, and keep "
             "track_running_stats=True, the default"
         )
-    centre, deviation = to_numpy(mean), np.sqrt(to_numpy(variance) + epsilon)
-    factor = np.ones_like(centre) if weight is None else to_numpy(_tensor(weight))
-    shift = np.zeros_like(centre) if bias is None else to_numpy(_tensor(bias))
+    centre, deviation = _to_numpy(mean), np.sqrt(_to_numpy(variance) + epsilon)
+    factor = np.ones_like(centre) if weight is None else _to_numpy(_tensor(weight))
+    shift = np.zeros_like(centre) if bias is None else _to_numpy(_tensor(bias))
     if value.step is not None:
         scale = factor / deviation
         return call.trace.affine(call.where, value, scale, shift - scale * centre)
@@ -488,7 +477,7 @@ def _embedding(call: _Call) -> Any:
     weight, value = call.argument(0, "weight"), call.argument(1, "indices")
     if not isinstance(value, Value):
         call.unknown()
-    return call.trace.vectors(call.where, value, to_numpy(_tensor(weight)))
+    return call.trace.vectors(call.where, value, _to_numpy(_tensor(weight)))
 
 
 def _one_hot(call: _Call) -> Any:
@@ -501,11 +490,11 @@ def _one_hot(call: _Call) -> Any:
 
 
 def _cast(call: _Call) -> Any:
-    """Lead on the same numbers in another type, or on another device."""
+    """Take the same numbers in another type, or on another device."""
     torch, value = call.torch, call.followed[0]
-    kinds = [item for item in _flat((call.args[1:], call.kwargs)) if isinstance(item, torch.dtype)]
-    others = [item for item in _flat(call.args[1:]) if isinstance(item, torch.Tensor)]
-    dtype = kinds[0] if kinds else others[0].dtype if others else None
+    dtypes = [part.dtype for part in call.flat if isinstance(part, torch.Tensor)]
+    dtypes += [part for part in call.flat if isinstance(part, torch.dtype)]
+    dtype = dtypes[-1] if dtypes else None
     if dtype in (None, torch.float32, torch.float64):
         return Value(call.trace.numbers(call.where, value)) if value.whole else value
     if dtype.is_floating_point:
@@ -518,67 +507,50 @@ def _cast(call: _Call) -> Any:
     return Value(value.entries, whole=True)
 
 
-def _arithmetic(sign: str) -> Callable[[_Call], Any]:
-    def handler(call: _Call) -> Any:
-        if call.kwargs.get("alpha", 1) != 1 or call.kwargs.get("rounding_mode"):
-            call.unknown()
-        first, second = call.args[:2]
-        if len(call.followed) > 1:
-            if any(value.step is not None for value in call.followed):
-                call.trace.branches(call.where)
-            if sign in "*/":
-                _not_affine(call)
-            return call.trace.add(call.where, first, second, 1.0 if sign == "+" else -1.0)
-        if isinstance(first, Value):
-            return _with_fixed(call, sign, first, _fixed(call, second))
-        if sign == "/":
-            _not_affine(call)
-        if sign == "-":  # c - x = -x + c
-            return call.trace.affine(call.where, second, -1.0, _fixed(call, first))
-        return _with_fixed(call, sign, second, _fixed(call, first))
-
-    return handler
-
-
-def _with_fixed(call: _Call, sign: str, value: Value, numbers: Array) -> Value:
-    """Take ``value sign numbers``."""
-    if sign == "/":
-        if not numbers.all():
-            raise ModelNotSupportedError(f"{call.where} divides by zero; drop that column")
-        return call.trace.standardise(call.where, value, 0.0, numbers)
-    if sign == "*":
-        return call.trace.affine(call.where, value, numbers, 0.0)
-    if sign == "-" and value.step is None:
-        return call.trace.standardise(call.where, value, numbers, 1.0)
-    return call.trace.affine(call.where, value, 1.0, numbers if sign == "+" else -numbers)
-
-
-def _reversed(call: _Call) -> Any:
-    if not isinstance(call.args[1], (int, float)) and isinstance(call.args[1], Value):
-        _not_affine(call)
-    return call.trace.affine(call.where, call.args[0], -1.0, _fixed(call, call.args[1]))
-
-
-def _negative(call: _Call) -> Any:
-    return call.trace.affine(call.where, call.followed[0], -1.0, 0.0)
-
-
-def _reciprocal(call: _Call) -> Any:
-    return _not_affine(call)
-
-
-def _fixed(call: _Call, numbers: Any) -> Array:
-    if isinstance(numbers, _Parameter):
-        call.parameter(numbers)
-    tensor = isinstance(numbers, call.torch.Tensor)
-    return to_numpy(numbers) if tensor else np.asarray(numbers, dtype=np.float64)
-
-
-def _not_affine(call: _Call) -> NoReturn:
+def _arithmetic(call: _Call) -> Any:
+    """Take ``left sign right``, in which one side may be fixed numbers."""
+    if call.kwargs.get("alpha", 1) != 1 or call.kwargs.get("rounding_mode"):
+        call.unknown()
+    sign = _SIGNS[call.operation.removesuffix("_")]
+    left, right = call.args[:2] if call.operation != "rsub" else call.args[1::-1]
+    columns = right if isinstance(right, Value) else left
+    if len(call.followed) > 1:
+        if any(value.step is not None for value in call.followed):
+            call.trace.branches(call.where)
+        if sign in "+-":
+            return call.trace.add(call.where, left, right, 1.0 if sign == "+" else -1.0)
+    elif columns is left or sign != "/":
+        fixed = left if columns is right else right
+        return _with_fixed(call, sign, columns, _fixed(call, fixed), reversed_=columns is right)
     raise ModelNotSupportedError(
         f"{call.where} multiplies or divides columns by columns, which is no affine map; compute that "
         "column in the table and give the module the result"
     )
+
+
+def _with_fixed(call: _Call, sign: str, value: Value, numbers: Array, *, reversed_: bool) -> Value:
+    """Take ``value sign numbers``, or ``numbers sign value`` if reversed."""
+    trace, where = call.trace, call.where
+    if sign == "/":
+        if not numbers.all():
+            raise ModelNotSupportedError(f"{where} divides by zero; drop that column")
+        return trace.standardise(where, value, 0.0, numbers)
+    if sign == "*":
+        return trace.affine(where, value, numbers, 0.0)
+    if sign == "-" and reversed_:
+        return trace.affine(where, value, -1.0, numbers)
+    if sign == "-" and value.step is None:
+        return trace.standardise(where, value, numbers, 1.0)
+    return trace.affine(where, value, 1.0, numbers if sign == "+" else -numbers)
+
+
+def _fixed(call: _Call, numbers: Any) -> Array:
+    tensor = isinstance(numbers, call.torch.Tensor)
+    return _to_numpy(numbers) if tensor else np.asarray(numbers, dtype=np.float64)
+
+
+def _negative(call: _Call) -> Any:
+    return call.trace.affine(call.where, call.followed[0], -1.0, 0.0)
 
 
 _MOVING = (
@@ -586,6 +558,7 @@ _MOVING = (
     "slice split split_with_sizes squeeze stack swapaxes t tensor_split transpose unbind unflatten "
     "unsqueeze view column_stack hstack concat"
 )
+_SIGNS = {"add": "+", "div": "/", "mul": "*", "rsub": "-", "sub": "-"}
 _OPERATIONS: dict[str, Callable[[_Call], Any]] = {
     **dict.fromkeys(_MOVING.split(), _moved),
     **dict.fromkeys(
@@ -596,34 +569,26 @@ _OPERATIONS: dict[str, Callable[[_Call], Any]] = {
         ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"), _dropout
     ),
     **dict.fromkeys(("to", "_to_copy", "type_as"), _cast),
-    "add": _arithmetic("+"),
+    **dict.fromkeys(("log_softmax", "sigmoid", "softmax"), _last),
+    **dict.fromkeys(_SIGNS, _arithmetic),
     "batch_norm": _batch_norm,
-    "div": _arithmetic("/"),
     "embedding": _embedding,
     "linear": _linear,
-    "log_softmax": _last("log_softmax"),
-    "mul": _arithmetic("*"),
     "neg": _negative,
     "one_hot": _one_hot,
-    "reciprocal": _reciprocal,
-    "rsub": _reversed,
-    "sigmoid": _last("sigmoid"),
-    "softmax": _last("softmax"),
-    "sub": _arithmetic("-"),
 }
 
 
 # -- layers ------------------------------------------------------------------------------------------
 
 
-def describe(path: str, leaf: Any) -> str:
-    """Return what to call a layer in messages."""
+def _describe(path: str, leaf: Any) -> str:
+    """Return the name of a layer for messages."""
     kind = type(leaf).__name__
     return f"layer {path!r} ({kind})" if path else f"the module ({kind})"
 
 
-def to_numpy(tensor: Any) -> Array:
-    """Return a tensor as float64 numbers."""
+def _to_numpy(tensor: Any) -> Array:
     return np.asarray(tensor.detach().cpu().double().numpy(), dtype=np.float64)
 
 
@@ -631,22 +596,26 @@ def _tensor(value: Any) -> Any:
     return value.tensor if isinstance(value, _Parameter) else value
 
 
-def check_leaf(nn: Any, path: str, leaf: Any) -> None:
+def _check_leaf(nn: Any, path: str, leaf: Any) -> None:
     """Raise unless a layer is one of those that are read."""
-    where = describe(path, leaf)
+    where = _describe(path, leaf)
     if isinstance(leaf, nn.Linear):
-        _check_linear(nn, where, leaf)
+        _check_linear(where, leaf)
     elif isinstance(leaf, nn.BatchNorm1d):
-        _check_batch_norm(nn, where, leaf)
+        _check_batch_norm(where, leaf)
     elif isinstance(leaf, nn.Embedding):
-        _check_embedding(where, leaf)
+        if leaf.max_norm is not None:
+            raise ModelNotSupportedError(
+                f"{where} has max_norm={leaf.max_norm}, which rescales its weights while it runs; run "
+                "it once on every category, so that all are rescaled, then set its max_norm to None"
+            )
     elif not isinstance(leaf, (nn.ReLU, nn.Sigmoid, nn.Softmax, nn.LogSoftmax, *_skipped(nn))):
         raise ModelNotSupportedError(f"{where} is not part of a ReLU network; {_hint(nn, leaf)}")
 
 
 def _skipped(nn: Any) -> tuple[type, ...]:
-    """Layers that do nothing to a row once training is over."""
-    # Losses are registered by some training frameworks; the comparison shows that they are unused.
+    """Layers without an effect on a row once training is over."""
+    # Some training frameworks register losses; the comparison shows that they are unused.
     return (nn.modules.dropout._DropoutNd, nn.Identity, nn.Flatten, nn.modules.loss._Loss)
 
 
@@ -659,34 +628,28 @@ def _hint(nn: Any, leaf: Any) -> str:
     return _OTHERS
 
 
-def _check_linear(nn: Any, where: str, leaf: Any) -> None:
-    if nn.parameter.is_lazy(leaf.weight) or leaf.weight.is_meta:
-        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
+def _check_linear(where: str, leaf: Any) -> None:
     others = [name for name, _ in leaf.named_parameters() if name not in ("weight", "bias")]
-    if others:
-        raise ModelNotSupportedError(
-            f"{where} computes its weights from {', '.join(others)}; bake them in first with "
-            f"torch.nn.utils.{_baking(leaf, others)}"
-        )
-
-
-def _baking(leaf: Any, others: list[str]) -> str:
-    """Return the call that makes computed weights plain ones."""
+    if not others:
+        return
     if hasattr(leaf, "parametrizations"):
-        return "parametrize.remove_parametrizations(layer, 'weight')"
-    if hasattr(leaf, "weight_mask"):
-        return "prune.remove(layer, 'weight')"
-    return "remove_weight_norm(layer)" if "weight_g" in others else "remove_spectral_norm(layer)"
+        bake = "parametrize.remove_parametrizations(layer, 'weight')"
+    elif hasattr(leaf, "weight_mask"):
+        bake = "prune.remove(layer, 'weight')"
+    else:
+        bake = f"remove_{'weight' if 'weight_g' in others else 'spectral'}_norm(layer)"
+    raise ModelNotSupportedError(
+        f"{where} computes its weights from {', '.join(others)}; bake them in first with "
+        f"torch.nn.utils.{bake}"
+    )
 
 
-def _check_batch_norm(nn: Any, where: str, leaf: Any) -> None:
+def _check_batch_norm(where: str, leaf: Any) -> None:
     if leaf.running_mean is None or leaf.running_var is None:
         raise ModelNotSupportedError(
-            f"{where} has no running statistics, so what it does to a row depends on the other rows "
+            f"{where} has no running statistics, so its effect on a row depends on the other rows "
             "of the batch; train it with track_running_stats=True, the default"
         )
-    if nn.parameter.is_lazy(leaf.running_mean) or leaf.running_mean.is_meta:
-        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
     if leaf.training:
         raise ModelNotSupportedError(
             f"{where} is in training mode, in which it normalises each batch by itself; call "
@@ -694,27 +657,17 @@ def _check_batch_norm(nn: Any, where: str, leaf: Any) -> None:
         )
 
 
-def _check_embedding(where: str, leaf: Any) -> None:
-    if leaf.weight.is_meta:
-        raise ModelNotSupportedError(f"{where} has no weights yet; run or load the module first")
-    if leaf.max_norm is not None:
-        raise ModelNotSupportedError(
-            f"{where} has max_norm={leaf.max_norm}, which rescales its weights while it runs; run it "
-            "once on every category, so that all are rescaled, then set its max_norm to None"
-        )
-
-
-def precision_of(torch: Any, name: str, tensors: list[Any]) -> Precision:
-    """Say what a module computes in: what its weights and statistics are stored in.
-
-    One float32 tensor is enough for float32. Anything coarser is rejected.
-    """
-    kinds = {str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point}
-    if kinds <= {"float32", "float64"}:
-        return "float64" if kinds == {"float64"} else "float32"
+def _precision_of(name: str, tensors: list[Any]) -> Precision:
+    """Return the precision of a module: float64 only if all weights and statistics have it."""
+    if any(tensor.is_complex() for tensor in tensors):
+        raise ModelNotSupportedError(f"{name} has complex weights; a ReLU network has real ones")
+    kinds = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    names = sorted(str(kind).removeprefix("torch.") for kind in kinds)
+    if set(names) <= {"float32", "float64"}:
+        return "float64" if names == ["float64"] else "float32"
     raise ModelNotSupportedError(
-        f"the weights of {name} are {', '.join(sorted(kinds))}; margins cover the rounding of float32 "
-        "and float64 models only. Read module.float() (every weight keeps its value), and use the model "
+        f"the weights of {name} are {', '.join(names)}; margins cover the rounding of float32 and "
+        "float64 models only. Read module.float() (every weight keeps its value), and use the model "
         "in float32, too"
     )
 
@@ -723,15 +676,14 @@ def precision_of(torch: Any, name: str, tensors: list[Any]) -> Precision:
 
 
 def _unwrapped(torch: Any, module: Any) -> Any:
-    """Return the module inside of what only distributes, averages or compiles it."""
-    # torch.compile wraps the module; the wrapper would compile again for the comparison.
+    """Return the module inside of wrappers that distribute, average or compile it."""
     wrappers = (
         torch.nn.DataParallel,
         torch.nn.parallel.DistributedDataParallel,
         torch.optim.swa_utils.AveragedModel,
     )
     while True:
-        if hasattr(module, "_orig_mod"):
+        if hasattr(module, "_orig_mod"):  # of torch.compile, which would compile once more
             module = module._orig_mod
         elif isinstance(module, wrappers):
             module = module.module
@@ -745,13 +697,13 @@ def _devices(module: Any) -> set[str]:
 
 def _on_cpu(torch: Any, module: Any) -> Any:
     """Return the module if it is on the CPU, else a copy there."""
-    if _devices(module) <= {"cpu", "meta"}:
+    if _devices(module) <= {"cpu"}:
         return module
     try:
         twin = copy.deepcopy(module).cpu()
     except Exception as error:
-        for path, leaf in _layers(torch.nn, module):
-            check_leaf(torch.nn, path, leaf)
+        for path, leaf in _leaves(torch.nn, module):
+            _check_leaf(torch.nn, path, leaf)
         raise ModelNotSupportedError(
             f"{type(module).__name__} cannot be copied to the CPU to be read there ({error}); give "
             "module.cpu()"
@@ -776,20 +728,11 @@ def _check_module(torch: Any, module: Any) -> None:
             "weights of a state dict into their module (module.load_state_dict) and give that"
         )
     for path, leaf in module.named_modules():
-        if isinstance(leaf, (nn.Linear, nn.modules.batchnorm._NormBase)) and any(
-            nn.parameter.is_lazy(p) or p.is_meta for p in leaf.parameters()
-        ):
+        tensors = (*leaf.parameters(recurse=False), *leaf.buffers(recurse=False))
+        if any(nn.parameter.is_lazy(tensor) or tensor.is_meta for tensor in tensors):
             raise ModelNotSupportedError(
-                f"{describe(path, leaf)} has no weights yet; run or load the module first"
+                f"{_describe(path, leaf)} has no weights yet; run or load the module first"
             )
-        if isinstance(leaf, nn.Linear) and not leaf.weight.is_floating_point():
-            raise ModelNotSupportedError(
-                f"{describe(path, leaf)} has weights of type {leaf.weight.dtype}; a ReLU network has "
-                "real ones"
-            )
-    if _is_plain(nn, module):  # each layer stands where it acts
-        for path, leaf in _layers(nn, module):
-            check_leaf(nn, path, leaf)
     required = [
         p.name
         for p in inspect.signature(module.forward).parameters.values()
@@ -803,14 +746,13 @@ def _check_module(torch: Any, module: Any) -> None:
         )
 
 
-def _layers(nn: Any, module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(nn: Any, module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the layers of torch in registration order, with their paths."""
     if _is_layer(nn, module):
         yield path, module
         return
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from _layers(nn, child, f"{path}.{name}" if path else name)
+    for name, child in module.named_children():
+        yield from _leaves(nn, child, f"{path}.{name}" if path else name)
 
 
 def _is_layer(nn: Any, module: Any) -> bool:
@@ -821,86 +763,24 @@ def _is_layer(nn: Any, module: Any) -> bool:
     return isinstance(module, nn.Linear) or (own and type(module) is not nn.Module)
 
 
-def _is_plain(nn: Any, module: Any) -> bool:
-    """Return True for a module that is made of Sequential alone."""
-    return all(
-        isinstance(m, nn.Linear) or getattr(type(m), "forward", None) is nn.Sequential.forward
-        for m in module.modules()
-        if m._modules
-    )
+@contextmanager
+def _evaluated(torch: Any, module: Any) -> Iterator[None]:
+    """Run a module in evaluation mode, and restore it and the random numbers afterwards."""
+    flags = [(part, part.training) for part in module.modules()]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        module.eval()
+        try:
+            yield
+        finally:
+            for part, flag in flags:
+                part.training = flag
 
 
-def _alone(torch: Any, module: Any) -> Any:
-    """Return a module that calls the given one with rows alone, so that options keep their values."""
-
-    class Alone(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, rows: Any) -> Any:
-            return self.module(rows)
-
-    alone = Alone()
-    alone.training = False
-    return alone
-
-
-class _evaluated:  # noqa: N801  (a context)
-    """Run a module in evaluation mode, and leave it and the random numbers as they were."""
-
-    def __init__(self, torch: Any, module: Any) -> None:
-        self.torch, self.module = torch, module
-
-    def __enter__(self) -> None:
-        self._flags = [(m, m.training) for m in self.module.modules()]
-        self._contexts = [self.torch.random.fork_rng(devices=[]), self.torch.no_grad()]
-        for context in self._contexts:
-            context.__enter__()
-        self.module.eval()
-
-    def __exit__(self, *error: object) -> None:
-        for m, flag in self._flags:
-            m.training = flag
-        for context in reversed(self._contexts):
-            context.__exit__(*error)
-
-
-def _needed(graph: Any) -> set[Any]:
-    """Nodes that the output depends on."""
-    (output,) = (node for node in graph.nodes if node.op == "output")
-    found: set[Any] = set()
-    waiting = list(output.all_input_nodes)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.all_input_nodes
-            # What changes a tensor in place counts, although nothing takes its result.
-            waiting += [
-                user
-                for user in node.users
-                if str(user.target).partition(".")[2].partition(".")[0].endswith("_")
-                and user.args[:1] == (node,)
-            ]
-    return found
-
-
-def _flat(value: Any) -> list[Any]:
-    """Return everything inside nested arguments."""
-    if isinstance(value, (tuple, list)):
-        return [item for part in value for item in _flat(part)]
-    if isinstance(value, dict):
-        return [item for part in value.values() for item in _flat(part)]
-    return [value]
-
-
-def _replaced(value: Any, new: Callable[[], Any]) -> Any:
-    """Return nested arguments with every followed value replaced."""
-    if isinstance(value, Value):
-        return new()
-    if isinstance(value, dict):
-        return {key: _replaced(part, new) for key, part in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_replaced(part, new) for part in value)
-    return value
+def _needed(graph: Any) -> list[Any]:
+    """Return the nodes that the output depends on, in their order."""
+    found: dict[Any, None] = {}
+    for node in reversed(graph.nodes):
+        in_place = str(node.target).split(".")[-2:][0].endswith("_") and node.args[0] in found
+        if node.op in ("output", "placeholder") or node in found or in_place:
+            found |= dict.fromkeys((node, *node.all_input_nodes))
+    return [node for node in graph.nodes if node in found]

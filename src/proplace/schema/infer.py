@@ -19,14 +19,15 @@ from proplace.schema.values import is_number, numbers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proplace.schema.grid import Array
+    from proplace.schema.grid import Array, Bools
     from proplace.schema.rules import AnyFeature
 
 Encoding = Literal["minmax", "standard", "model"]
 
 _DECIMALS = (0, 1, 2)  # a number with more decimals is measured, not counted
 _DIGITS = 6  # written of a value of the grid, at most
-_MOST = 0.95  # of the different numbers are on the grid, because others may be means that fill gaps
+_MOST = 0.95  # of the different numbers are on the grid
+_MEANS = 2  # others of ten or more numbers may be means that fill gaps, such as one for each class
 _CHANCE = 1e-3  # largest probability that numbers are multiples of a step by accident
 _SAMPLE = 1_000  # different numbers that are tested for a common step
 _SINGLE = 2.0**-24  # relative: what rounding to float32 may change
@@ -209,10 +210,11 @@ def _common_step(known: Array) -> Decimal | None:
     Three numbers at least must be multiples, because any number is one of some step. None if most have
     more than two decimals.
     """
-    decimals = next((n for n in _DECIMALS if _have_decimals(known, n)), None)
+    decimals = next((n for n in _DECIMALS if _are_most(_have_decimals(known, n))), None)
     if decimals is None:
         return None
     unit = Decimal(1).scaleb(-decimals)
+    known = known[_have_decimals(known, decimals)]
     sample = np.rint(known[:: len(known) // _SAMPLE + 1] * 10.0**decimals)
     largest = float(np.abs(sample).max())
     powers = range(int(math.log10(max(largest, 1.0))) + 1)
@@ -225,11 +227,17 @@ def _common_step(known: Array) -> Decimal | None:
     return unit
 
 
-def _have_decimals(known: Array, decimals: int) -> bool:
-    """Test if most numbers have at most so many decimals, apart from the noise of float32."""
+def _have_decimals(known: Array, decimals: int) -> Bools:
+    """Test which numbers have at most so many decimals, apart from the noise of float32."""
     noise = np.minimum(_SINGLE * np.abs(known), 1e-2 * 10.0**-decimals)
-    near = np.abs(np.round(known, decimals) - known) <= noise
-    return bool(near.mean() >= _MOST)
+    near: Bools = np.abs(np.round(known, decimals) - known) <= noise
+    return near
+
+
+def _are_most(chosen: Bools) -> bool:
+    """Return True if so many numbers are chosen that the others may be exceptions."""
+    others = int(np.count_nonzero(~chosen))
+    return others <= (1.0 - _MOST) * len(chosen) or (len(chosen) >= 10 and others <= _MEANS)
 
 
 def _spread(values: Array) -> float:
@@ -251,6 +259,7 @@ _AGES = {"age", "since", "tenure", "seniority"}
 _UNITS, _PLACES = {"days", "weeks", "months", "years"}, {"at", "in", "with"}
 _TRAITS = {
     *("sex", "gender", "male", "female", "race", "ethnicity", "ethnic", "religion", "religious"),
+    *("white", "black", "hispanic", "asian"),
     *("marital", "married", "nationality", "citizenship", "disability", "disabled", "pregnant"),
 }
 _ORIGINS = ({"national", "origin"}, {"native", "country"}, {"foreign", "worker"})

@@ -330,7 +330,7 @@ class Workbench:
         guaranteed: bool | None = False
         margin = None
         if accepted and not problems:
-            asked = self.explainer.asked(self._complete(request or self.request({})))
+            asked = self.explainer.for_request(self._complete(request or self.request({})))
             deadline = time.monotonic() + _VERDICT_SECONDS
             found = prove(asked.guarantee_, row, self.target, deadline=deadline)
             guaranteed = None if found.undecided[0] else bool(found.robust[0])
