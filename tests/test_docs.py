@@ -355,3 +355,21 @@ def test_guarantee_states_the_validity_of_the_results():
         assert re.search(
             rf"{100 * ours[data]:.1f}% (of the counterfactuals )?on {data.upper()}", text
         )
+
+
+def test_public_names_are_on_the_page_of_the_api():
+    text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    for name in set(proplace.__all__) - {"errors"}:
+        assert re.search(rf"(?:class|function):: {name}$", text, re.M), name
+
+
+def test_release_is_dated_alike_in_change_log_and_citation():
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version, date = re.findall(r"^## (\S+) - (\d{4}-\d\d-\d\d)$", changes, re.M)[0]
+    assert version == proplace.__version__
+    parts = changes.partition(f"## {version}")[2].partition("\n## ")[0]
+    assert re.findall(r"^### (\w+)$", parts, re.M) == ["Added", "Changed", "Removed", "Fixed"]
+    assert len(changes.split()) <= 900
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {version}\n" in citation
+    assert f'date-released: "{date}"' in citation
