@@ -118,6 +118,15 @@ def embedded_pair():
     return keras.Model(x, ending(L.Flatten()(L.Embedding(5, 2)(x)), 2))
 
 
+def selections():
+    x = keras.Input((3,))
+    numbers = (x[:, :2] - np.float32([48, 5e4])) / np.float32([18, 1.2e4])
+    job = L.Embedding(4, 2)(keras.ops.cast(x[:, 2], "int32"))
+    swapped = keras.ops.take(numbers, np.array([1, 0]), axis=1)
+    first = L.Add()([swapped[:, :1], 1.0 - numbers[:, :1]])
+    return keras.Model(x, ending(L.Concatenate()([first, -numbers, job * 2.0])))
+
+
 def batch_norm_in_front():
     i = inputs("age", "income", "job")
     one_hot = L.CategoryEncoding(4, "one_hot")(i["job"])
@@ -197,6 +206,7 @@ BUILDERS = {
         embeddings,
         embedded_twice,
         embedded_pair,
+        selections,
         batch_norm_in_front,
         batch_norm_behind,
         nested,
@@ -212,6 +222,7 @@ COLUMNS = {
     "one_input": {"x0": "age", "x1": "income"},
     "several_columns": {"job": "job", "money_0": "age", "money_1": "income"},
     "embedded_pair": {"x0": "job", "x1": "town"},
+    "selections": {"x0": "age", "x1": "income", "x2": "job"},
 }
 
 
@@ -272,7 +283,7 @@ def run(model, name, frame):
     tensors = model.inputs
     arrays = []
     for tensor in tensors:
-        if name in ("one_input", "embedded_pair"):
+        if name in ("one_input", "embedded_pair", "selections"):
             cells = frame[list(COLUMNS[name].values())].to_numpy()
         elif tensor.name == "money":
             cells = frame[["age", "income"]].to_numpy()
@@ -444,12 +455,19 @@ def one_hot(layer, n=1):
 
 REFUSED = {
     "towers": (towers, "two ways meet.*join columns in front of the first Dense layer"),
-    "skip": (skip, r"'odd' \(Add\) joins 2 branches.*no skip connections"),
+    "skip": (skip, r"'odd' \(Add\) stands where two ways meet.*a skip connection"),
     "late columns": (
         late_columns,
         r"'odd' \(Concatenate\) stands where two ways meet.*join columns in front of",
     ),
-    "sum of columns": (lambda i: L.Add(name="odd")(list(i.values())), r"\(Add\) joins 2 branches"),
+    "product": (
+        lambda i: L.Multiply(name="odd")(list(i.values())),
+        r"\(Multiply\) multiplies or divides columns by columns.*in the table",
+    ),
+    "sum of three": (
+        lambda i: L.Add(name="odd")([*i.values(), i["age"]]),
+        r"\(Add\) joins more than two tensors; join two of them at a time",
+    ),
     "layer norm": (
         both(L.LayerNormalization(name="odd")),
         "'odd'.*BatchNormalization in its place",
@@ -459,7 +477,7 @@ REFUSED = {
     "own layer": (both(Own(3, name="odd")), r"'odd' \(Own\) is a class of your own.*Keras' own"),
     "bins": (both(L.Discretization([0.0, 1.0], name="odd")), "'odd'.*Cut the column into bins"),
     "several": (one_hot(L.CategoryEncoding(3, "multi_hot", name="odd"), 2), "'odd'.*of its own"),
-    "rows": (lambda i: L.Concatenate(0, name="odd")(list(i.values())), "'odd'.*joins rows"),
+    "rows": (lambda i: L.Concatenate(0, name="odd")(list(i.values())), "'odd'.*mixes rows"),
     "changed": (
         lambda i: L.CategoryEncoding(3, "one_hot", name="odd")(L.Rescaling(2.0)(i["age"])),
         "'odd'.*column that was changed before; apply it to the column",
@@ -736,9 +754,9 @@ def test_branches_are_refused():
     both = keras.Model([x, z], L.Dense(1)(L.Concatenate()([x, z])))
     with pytest.raises(ModelNotSupportedError, match="has 2 inputs and 1 outputs"):
         Network.from_keras(both)
-    times = keras.Model(x, L.Dense(1)(L.Dense(3, "relu")(x) * 2.0))
-    with pytest.raises(ModelNotSupportedError, match="Multiply"):
-        Network.from_keras(times)
+    h = L.Dense(3, "relu")(x)
+    with pytest.raises(ModelNotSupportedError, match=r"\(Multiply\) stands where two ways meet"):
+        Network.from_keras(keras.Model(x, L.Dense(1)(h * h)))
 
 
 def test_other_models_are_refused():

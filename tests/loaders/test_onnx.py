@@ -1128,7 +1128,7 @@ REFUSED = {
     "square_alone": (
         [node("Mul", ["x", "x"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
         {},
-        "'odd' .Mul. combines the rows with themselves",
+        "'odd' .Mul. multiplies or divides columns by columns",
     ),
     "two_linear": (
         [
@@ -1142,7 +1142,7 @@ REFUSED = {
     "divided_by_rows": (
         [node("Div", ["c", "x"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
         {"c": np.float32(1.0)},
-        "'odd' .Div. divides",
+        "'odd' .Div. multiplies or divides",
     ),
     "hidden_sigmoid": (
         [*FIRST, node("Sigmoid", ["a1"], ["h"], name="odd"), *HEAD],

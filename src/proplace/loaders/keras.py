@@ -1,4 +1,4 @@
-"""Keras models in memory, layer by layer."""
+"""Keras models, layer by layer."""
 
 from __future__ import annotations
 
@@ -27,22 +27,10 @@ if TYPE_CHECKING:
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
-_NOTHING = frozenset(
-    {
-        *("ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise"),
-        *("Identity", "Masking", "SpatialDropout1D"),
-    }
-)
-_FINAL: dict[str, Activation] = {
-    "sigmoid": "sigmoid",
-    "softmax": "softmax",
-    "log_softmax": "log_softmax",
-}
-_ACTIVATIONS = ("linear", "relu", *_FINAL)
 _READ = (
     "only Dense and ReLU layers, BatchNormalization, Dropout, Flatten and a last sigmoid or softmax "
-    "are read, and in front of the first Dense layer Normalization, Rescaling, StringLookup, "
-    "IntegerLookup, CategoryEncoding, Embedding, Reshape and Concatenate"
+    "are read, and before the first Dense layer Normalization, Rescaling, StringLookup, "
+    "IntegerLookup, CategoryEncoding, Embedding, Reshape, Concatenate, selections and arithmetic"
 )
 _OWN_SPREAD = (
     "It divides each row by that row's own spread, which no fixed layer does; train the model with "
@@ -69,41 +57,40 @@ def from_keras(model: object) -> Network:
     model
         A Sequential model, or a functional one in which each layer feeds exactly the next. Dense
         layers must have the activation relu, the last one linear, sigmoid or softmax.
-        Normalization, Rescaling and BatchNormalization layers in front become the network's input
-        transform. Dropout and Flatten are skipped. A model with categories or several inputs is a
-        whole model: see ``Model.of``.
+        Normalization, Rescaling and BatchNormalization layers before the first Dense layer become
+        the input transform of the network. Dropout and Flatten are skipped. A model with categories
+        or several inputs needs ``Model.of``.
 
-        BatchNormalization and Rescaling behind a Dense layer are folded into that layer, between a
-        ReLU and a Dense layer into the latter. Their own numbers count as fixed. Shifts (delta)
-        still speak of the weights and biases of the Dense layers: see
-        :mod:`proplace.core.transforms`. Margins speak of the folded ones. Nothing else touches a
-        trained weight.
+        BatchNormalization and Rescaling after a Dense layer are folded into that layer, after a
+        ReLU into the next Dense layer. Their own numbers count as fixed. Shifts (delta) still refer
+        to the weights and biases of the Dense layers: see :mod:`proplace.core.transforms`. Margins
+        refer to the folded ones.
 
     Returns
     -------
     Network
-        The model and the network are run on random rows and must agree. The precision is
-        ``float64`` only if the model computes so, which takes more than float64 weights: Keras
-        multiplies matrices in float32 on some of its backends all the same.
+        The model and the network run on random rows and must agree. The precision is ``float64``
+        only if the model computes so, which takes more than float64 weights: Keras multiplies
+        matrices in float32 on some of its backends all the same.
     """
     keras = _KerasModel(model)
     if len(keras.inputs) != 1:
         raise ModelNotSupportedError(
             f"{keras.trace.title} has {len(keras.inputs)} inputs and 1 outputs; a network "
-            "takes rows of numbers, one input. Read the model whole with Model.of(model), or give "
-            "the model itself where a network is asked for"
+            "takes rows of numbers, one input. Read the model with Model.of(model), or give the "
+            "model where a network is expected"
         )
     if keras.inputs[0].dtype in _INTEGERS and keras.trace.used() & keras.trace.flow.numeric:
         raise ModelNotSupportedError(
             f"{keras.trace.title} takes whole numbers ({keras.inputs[0].dtype}), which rows "
-            "of a network need not be; declare its input with dtype='float32', or read it whole with "
+            "of a network need not be; declare its input with dtype='float32', or read it with "
             "Model.of(model)"
         )
     return keras.reading().network()
 
 
 def whole_keras(model: object) -> Whole:
-    """Read a Keras model together with all that it does to the table.
+    """Read a Keras model together with its preprocessing.
 
     See :func:`from_keras` for the layers. An input of one column is called by its name, several
     columns of an input ``name_0``, ``name_1``, ...; the columns of a single input are x0, x1, ...
@@ -118,7 +105,7 @@ def whole_keras(model: object) -> Whole:
 
 
 def trained_keras(model: object) -> tuple[TrainedLayer, ...]:
-    """Return the parameters of each layer: names of layers, the outermost first, then which it is."""
+    """Return the parameters of each layer, by the names of their layers, the outermost first."""
     return _KerasModel(model).trace.chain.trained
 
 
@@ -133,7 +120,7 @@ class _Input:
 
 
 class _KerasModel:
-    """A model, and what was read of it."""
+    """A model and its trace."""
 
     def __init__(self, model: Any) -> None:
         self.keras = _require_keras("reading a Keras model")
@@ -157,15 +144,11 @@ class _KerasModel:
             )
         (result,) = self._walk(functional, values, "")
         self.trace.result(f"the output of {self.trace.title}", result)
-        self._check_text()
 
     def reading(self) -> Reading:
-        dtypes = {
-            name
-            for layer in self.model._flatten_layers(include_self=False)
-            if type(layer).__name__ != "InputLayer"
-            and "float" in (name := str(layer.compute_dtype))
-        }
+        layers = self.model._flatten_layers(include_self=False)
+        names = {str(x.compute_dtype) for x in layers if type(x).__name__ != "InputLayer"}
+        dtypes = {name for name in names if "float" in name}
         if any(name.endswith("float16") for name in dtypes):
             raise ModelNotSupportedError(
                 f"{self.trace.title} computes in half precision ({', '.join(sorted(dtypes))}), which no "
@@ -199,10 +182,8 @@ class _KerasModel:
         elif not isinstance(given, (list, tuple)):
             (arrays,) = arrays
         value = self.model(arrays, training=False)
-        if isinstance(value, dict):
-            value = next(iter(value.values()))
-        elif isinstance(value, (list, tuple)):
-            value = value[0]
+        while isinstance(value, (dict, list, tuple)):
+            value = next(iter(value.values() if isinstance(value, dict) else value))
         return self.numbers(value)
 
     def numbers(self, tensor: Any) -> Array:
@@ -264,7 +245,7 @@ class _KerasModel:
         return found
 
     def _walk(self, functional: Any, values: Sequence[Value], path: str) -> list[Any]:
-        """Lead values through a graph of layers, nested models opened."""
+        """Follow values through a graph of layers, including nested models."""
         held = {id(t): v for t, v in zip(functional._inputs, values, strict=True)}
         nodes = functional._nodes_by_depth
         for depth in sorted(nodes, reverse=True):
@@ -272,150 +253,156 @@ class _KerasModel:
                 if node.is_input:
                     continue
                 given = [held[id(tensor)] for tensor in node.input_tensors]
-                results = self._operation(node.operation, given, path)
+                own = node.operation
+                inside = f"{path}/{own.name}" if path else own.name
+                if isinstance(own, self.keras.Model):
+                    found: Any = self._walk(self._functional(own), given, inside)
+                else:
+                    found = self._taken(_Layer(self, node, given, inside))
+                results = found if isinstance(found, (list, tuple)) else [found]
                 for tensor, value in zip(node.outputs, results, strict=True):
                     held[id(tensor)] = value
         return [held[id(tensor)] for tensor in functional._outputs]
 
-    def _operation(self, layer: Any, values: list[Value], path: str) -> list[Any]:
-        keras, kind = self.keras, type(layer).__name__
-        inside = f"{path}/{layer.name}" if path else layer.name
-        if isinstance(layer, keras.Model):
-            return self._walk(self._functional(layer), values, inside)
-        is_layer = isinstance(layer, keras.layers.Layer)
-        where = (
-            f"layer {layer.name!r} ({kind})" if is_layer else f"operation {layer.name!r} ({kind})"
-        )
-        if kind == "Lambda" and is_layer:
+    def _taken(self, layer: _Layer) -> Any:
+        if layer.kind == "Lambda":
             raise ModelNotSupportedError(
-                f"{where} holds Python code, which is never read; write it with layers of Keras"
+                f"{layer.where} holds Python code, which is never read; write it with layers of Keras"
             )
-        if type(layer).__module__.partition(".")[0] != "keras":
+        if type(layer.own).__module__.partition(".")[0] != "keras":
             raise ModelNotSupportedError(
-                f"{where} is a class of your own; only Keras' own layers are read"
+                f"{layer.where} is a class of your own; only Keras' own layers are read"
             )
-        if kind == "Concatenate" and is_layer:
-            if layer.axis == 0:
-                raise ModelNotSupportedError(f"{where} joins rows (axis=0), not columns")
-            return [self.trace.move(where, values, lambda p: np.concatenate(p, axis=layer.axis))]
-        if len(values) != 1:
-            raise ModelNotSupportedError(
-                f"{where} joins {len(values)} branches; columns may be joined by Concatenate in front "
-                "of the first Dense layer, and behind it each layer must feed exactly the next (no skip "
-                "connections)"
-            )
-        handler = (_LAYERS if is_layer else _OPERATIONS).get(kind)
+        handler = _HANDLERS.get(layer.kind)
         if handler is None:
-            hint = _HINTS.get(kind, "Train the model with those")
-            raise ModelNotSupportedError(f"{where} is not part of a ReLU network; {_READ}. {hint}")
-        return [handler(self, _Layer(where, inside, layer), values[0])]
-
-    def _check_text(self) -> None:
-        """Refuse text that is no category."""
-        used = self.trace.used()
-        for each in self.inputs:
-            for name in each.columns:
-                labels = self.trace.flow.sources[name].labels
-                text = labels is not None and isinstance(labels[0], str)
-                if name in used and text != (each.dtype == "string"):
-                    raise ModelNotSupportedError(
-                        f"the model takes column {name!r} as {each.dtype} and uses it as "
-                        f"{'text' if text else 'a number'}; give a column of text a StringLookup"
-                    )
+            hint = _HINTS.get(layer.kind, "Train the model with those")
+            raise ModelNotSupportedError(
+                f"{layer.where} is not part of a ReLU network; {_READ}. {hint}"
+            )
+        return handler(layer)
 
 
-@dataclass(frozen=True, eq=False)
 class _Layer:
-    """A layer, what to call it in messages, and its path in the model."""
+    """A layer or an operation of the graph, with its values and its path in the model."""
 
-    where: str
-    path: str
-    own: Any
+    def __init__(self, model: _KerasModel, node: Any, values: list[Value], path: str) -> None:
+        self.model, self.trace, self.node, self.path = model, model.trace, node, path
+        self.own, self.values, self.kind = node.operation, values, type(node.operation).__name__
+        title = "layer" if isinstance(self.own, model.keras.layers.Layer) else "operation"
+        self.where = f"{title} {self.own.name!r} ({self.kind})"
+
+    @property
+    def value(self) -> Value:
+        """The one value that comes in."""
+        if len(self.values) != 1:
+            self.trace.branches(self.where)
+        return self.values[0]
+
+    def arguments(self, values: Sequence[Any]) -> list[Any]:
+        """Return the arguments with others in place of the values."""
+        held = {id(t): v for t, v in zip(self.node.input_tensors, values, strict=True)}
+        args, kwargs = self.node.arguments.fill_in(held)
+        return [*args, *kwargs.values()]
 
 
-def _same(_: _KerasModel, layer: _Layer, value: Value) -> Value:
-    return value
+def _same(layer: _Layer) -> Value:
+    return layer.value
 
 
-def _cast(_: _KerasModel, layer: _Layer, value: Value) -> Value:
-    if str(layer.own.dtype) not in ("float32", "float64"):
+def _cast(layer: _Layer) -> Value:
+    dtype, value = str(layer.own.dtype), layer.value
+    if dtype in _INTEGERS and value.step is None:
+        return Value(value.entries, whole=True)
+    if dtype not in ("float32", "float64"):
+        raise ModelNotSupportedError(f"{layer.where} has dtype={dtype}, which is not read")
+    return Value(layer.trace.numbers(layer.where, value)) if value.whole else value
+
+
+def _moved(layer: _Layer) -> Any:
+    """Run an operation that only moves numbers on the positions of the numbers."""
+    to_numpy = layer.model.keras.ops.convert_to_numpy
+
+    def function(places: list[Any]) -> Any:
+        found = layer.own.call(*layer.arguments(places))
+        return [*map(to_numpy, found)] if isinstance(found, (list, tuple)) else to_numpy(found)
+
+    return layer.trace.move(layer.where, layer.values, function)
+
+
+def _arithmetic(layer: _Layer) -> Value:
+    sides = layer.arguments(layer.values)
+    if len(sides) == 1:
+        (sides,) = sides  # a layer such as Add takes a list
+    if not isinstance(sides, list) or len(sides) != 2:
         raise ModelNotSupportedError(
-            f"{layer.where} has dtype={layer.own.dtype}, which is not read"
+            f"{layer.where} joins more than two tensors; join two of them at a time"
         )
-    return value
+    left, right = (x if isinstance(x, Value) else layer.model.numbers(x) for x in sides)
+    return layer.trace.arithmetic(layer.where, _SIGNS[layer.kind], left, right)
 
 
-def _moved(function: Callable[[Any, Any], Any]) -> Callable[[_KerasModel, _Layer, Value], Value]:
-    def handler(read: _KerasModel, layer: _Layer, value: Value) -> Value:
-        found: Value = read.trace.move(
-            layer.where, [value], lambda places: function(layer.own, places[0])
-        )
-        return found
-
-    return handler
-
-
-def _dense(read: _KerasModel, layer: _Layer, value: Value) -> Value:
+def _dense(layer: _Layer) -> Value:
     own = layer.own
     if getattr(own, "quantization_mode", None) or getattr(own, "lora_enabled", False):
         raise ModelNotSupportedError(
             f"{layer.where} is quantized or has LoRA weights; such layers are not read. Give the model "
             "from before that"
         )
-    W = read.numbers(own.kernel).T
-    b = read.numbers(own.bias) if own.use_bias else None
+    W = layer.model.numbers(own.kernel).T
+    b = layer.model.numbers(own.bias) if own.use_bias else None
     names = f"{layer.path}/kernel", f"{layer.path}/bias" if own.use_bias else None
-    value = read.trace.linear(layer.where, value, W, b, names)
-    return _activated(read, layer, value)
+    return _activated(layer, layer.trace.linear(layer.where, layer.value, W, b, names))
 
 
-def _activated(read: _KerasModel, layer: _Layer, value: Value) -> Value:
+def _activation(layer: _Layer) -> Value:
+    return _activated(layer, layer.value)
+
+
+def _activated(layer: _Layer, value: Value) -> Value:
     """Take the activation that a layer has."""
-    function = layer.own.activation
-    activations = read.keras.activations
-    name = next((n for n in _ACTIVATIONS if function is getattr(activations, n)), None)
-    if isinstance(function, read.keras.layers.ReLU):
-        return _relu(read, _Layer(layer.where, layer.path, function), value)
-    if isinstance(function, read.keras.layers.Softmax):
-        name = "softmax"
-    if name is None:
+    function, keras = layer.own.activation, layer.model.keras
+    if isinstance(function, keras.layers.ReLU):
+        return _rectified(layer, function, value)
+    if isinstance(function, keras.layers.Softmax):
+        return layer.trace.activation(layer.where, value, "softmax")
+    known = (name for name in _ACTIVATIONS if function is getattr(keras.activations, name))
+    name = next(known, "")
+    if not name:
         title = getattr(function, "__name__", type(function).__name__)
         raise ModelNotSupportedError(
             f"{layer.where} has the activation {title!r}; only relu is read, and linear, sigmoid or "
             "softmax at the end. Train the model with relu"
         )
-    return _by_name(read, layer, value, name)
-
-
-def _by_name(read: _KerasModel, layer: _Layer, value: Value, name: str) -> Value:
     if name == "relu":
-        return read.trace.relu(layer.where, value)
-    if name in _FINAL:
-        return read.trace.activation(layer.where, value, _FINAL[name])
-    return value
+        return layer.trace.relu(layer.where, value)
+    kind = _FINAL.get(name)
+    return layer.trace.activation(layer.where, value, kind) if kind else value
 
 
-def _function(name: str) -> Callable[[_KerasModel, _Layer, Value], Value]:
-    return lambda read, layer, value: _by_name(read, layer, value, name)
+def _last(kind: Activation) -> Callable[[_Layer], Value]:
+    return lambda layer: layer.trace.activation(layer.where, layer.value, kind)
 
 
-def _relu(read: _KerasModel, layer: _Layer, value: Value) -> Value:
-    own = layer.own
+def _relu(layer: _Layer) -> Value:
+    return _rectified(layer, layer.own, layer.value)
+
+
+def _rectified(layer: _Layer, own: Any, value: Value) -> Value:
     if own.max_value is not None or own.negative_slope or own.threshold:
         raise ModelNotSupportedError(
             f"{layer.where} has max_value={own.max_value}, negative_slope={own.negative_slope}, "
             f"threshold={own.threshold}; only the plain ReLU() is read"
         )
-    return read.trace.relu(layer.where, value)
+    return layer.trace.relu(layer.where, value)
 
 
-def _rescaling(read: _KerasModel, layer: _Layer, value: Value) -> Value:
+def _rescaling(layer: _Layer) -> Value:
     scale, offset = (per_column(np.asarray(v)) for v in (layer.own.scale, layer.own.offset))
-    return read.trace.affine(layer.where, value, scale, offset)
+    return layer.trace.affine(layer.where, layer.value, scale, offset)
 
 
-def _normalization(read: _KerasModel, layer: _Layer, value: Value) -> Value:
-    own = layer.own
+def _normalization(layer: _Layer) -> Value:
+    own, value, numbers = layer.own, layer.value, layer.model.numbers
     if own.axis not in (None, (-1,), (1,), (), -1, 1) or (
         own.axis == (1,) and value.entries.ndim > 1
     ):
@@ -424,7 +411,7 @@ def _normalization(read: _KerasModel, layer: _Layer, value: Value) -> Value:
         )
     mean, variance = own.input_mean, own.input_variance
     if mean is None and getattr(own, "mean", None) is not None:
-        mean, variance = read.numbers(own.adapt_mean), read.numbers(own.adapt_variance)
+        mean, variance = numbers(own.adapt_mean), numbers(own.adapt_variance)
     if mean is None or variance is None:
         raise ModelNotSupportedError(
             f"{layer.where} is not adapted; call adapt() with the training rows"
@@ -432,107 +419,103 @@ def _normalization(read: _KerasModel, layer: _Layer, value: Value) -> Value:
     # Keras divides by the standard deviation, but never by less than its epsilon.
     mean = per_column(np.asarray(mean, np.float64))
     deviation = np.sqrt(per_column(np.asarray(variance, np.float64)))
-    deviation = np.maximum(deviation, read.keras.backend.epsilon())
+    deviation = np.maximum(deviation, layer.model.keras.backend.epsilon())
     if own.invert:
-        return read.trace.affine(layer.where, value, deviation, mean)
-    return read.trace.standardise(layer.where, value, mean, deviation)
+        return layer.trace.affine(layer.where, value, deviation, mean)
+    return layer.trace.standardise(layer.where, value, mean, deviation)
 
 
-def _batch_norm(read: _KerasModel, layer: _Layer, value: Value) -> Value:
-    own = layer.own
+def _batch_norm(layer: _Layer) -> Value:
+    own, value, numbers = layer.own, layer.value, layer.model.numbers
     if own.axis not in (-1, value.entries.ndim):
         raise ModelNotSupportedError(f"{layer.where} has axis={own.axis}; only axis=-1 is read")
-    mean = read.numbers(own.moving_mean)
-    deviation = np.sqrt(read.numbers(own.moving_variance) + own.epsilon)
-    factor = read.numbers(own.gamma) if own.scale else np.ones(())
-    shift = read.numbers(own.beta) if own.center else np.zeros(())
-    if value.step is None:
-        value = read.trace.standardise(layer.where, value, mean, deviation)
-        return read.trace.affine(layer.where, value, factor, shift)
-    scale = factor / deviation
-    return read.trace.affine(layer.where, value, scale, shift - mean * scale)
+    mean = numbers(own.moving_mean)
+    deviation = np.sqrt(numbers(own.moving_variance) + own.epsilon)
+    factor = numbers(own.gamma) if own.scale else np.ones_like(mean)
+    shift = numbers(own.beta) if own.center else np.zeros_like(mean)
+    return layer.trace.batch_norm(layer.where, value, mean, deviation, factor, shift)
 
 
-def _category_encoding(read: _KerasModel, layer: _Layer, value: Value) -> Value:
-    count = layer.own.num_tokens
-    return _hot(read, layer, value, count, layer.own.output_mode)
+def _category_encoding(layer: _Layer) -> Value:
+    return _hot(layer, layer.value, layer.own.num_tokens)
 
 
-def _hot(read: _KerasModel, layer: _Layer, value: Value, depth: int, mode: str) -> Value:
+def _hot(layer: _Layer, value: Value, depth: int) -> Value:
     """Write categories in 0/1 columns."""
+    mode = layer.own.output_mode
     single = value.entries.ndim > 0 and value.entries.shape[-1] == 1
     if mode not in ("one_hot", "multi_hot", "count") or (mode != "one_hot" and not single):
         raise ModelNotSupportedError(
             f"{layer.where} has output_mode={mode!r} for values of shape {value.entries.shape}: it "
             "mixes several columns. Give each column an input of its own, of shape (None, 1)"
         )
-    found = read.trace.one_hot(layer.where, value, depth)
+    found = layer.trace.one_hot(layer.where, value, depth)
     shape = found.entries.shape
     return Value(found.entries.reshape((*shape[:-2], depth) if single else shape))
 
 
-def _embedding(read: _KerasModel, layer: _Layer, value: Value) -> Value:
+def _embedding(layer: _Layer) -> Value:
     own = layer.own
     if getattr(own, "quantization_mode", None) or getattr(own, "lora_enabled", False):
         raise ModelNotSupportedError(f"{layer.where} is no plain table of vectors")
-    # Where number 0 is masked, it is no category, but stands for a missing one.
-    return read.trace.vectors(
-        layer.where, value, read.numbers(own.embeddings), int(bool(own.mask_zero))
-    )
+    # If number 0 is masked, it is not a category but stands for a missing one.
+    table, first = layer.model.numbers(own.embeddings), int(bool(own.mask_zero))
+    return layer.trace.vectors(layer.where, layer.value, table, first)
 
 
-def _lookup(read: _KerasModel, layer: _Layer, value: Value) -> Value:
+def _lookup(layer: _Layer) -> Value:
     """Take the words of a StringLookup or IntegerLookup for categories; unknown ones are illegal."""
     own = layer.own
     if own.invert:
         raise ModelNotSupportedError(
             f"{layer.where} has invert=True, which turns numbers into words; leave it out"
         )
-    mode = own.output_mode
+    indices = own.output_mode == "int"
     words = [w.item() if isinstance(w, np.generic) else w for w in own.get_vocabulary()]
-    masked = own.mask_token is not None and mode == "int"
-    start = masked + own.num_oov_indices
-    labels, size = words[start:], len(words)
+    start = int(own.mask_token is not None and indices) + own.num_oov_indices
+    labels = words[start:]
     if not labels:
         raise ModelNotSupportedError(
             f"{layer.where} has no vocabulary; call adapt() with the training column"
         )
     check_labels(layer.where, len(labels))
-    if getattr(own, "pad_to_max_tokens", False) and mode != "int":
-        size = own.max_tokens
-    found = read.trace.categories(
-        layer.where, value, labels, codes=range(start, start + len(labels))
-    )
-    return found if mode == "int" else _hot(read, layer, found, size, mode)
+    codes = range(start, start + len(labels))
+    found = layer.trace.categories(layer.where, layer.value, labels, codes=codes)
+    padded = getattr(own, "pad_to_max_tokens", False)
+    return found if indices else _hot(layer, found, own.max_tokens if padded else len(words))
 
 
-def _reshape(layer: Any, places: Any) -> Any:
-    return places.reshape((len(places), *layer.target_shape))
-
-
-_LAYERS: dict[str, Callable[[_KerasModel, _Layer, Value], Value]] = {
-    **dict.fromkeys(_NOTHING, _same),
-    "Activation": _activated,
+_FINAL: dict[str, Activation] = {
+    "sigmoid": "sigmoid",
+    "softmax": "softmax",
+    "log_softmax": "log_softmax",
+}
+_ACTIVATIONS = ("linear", "relu", *_FINAL)
+_MOVING = "Concatenate ExpandDims Flatten Flip GetItem Reshape Split Squeeze Stack Take"
+_NOTHING = (
+    "ActivityRegularization AlphaDropout Dropout GaussianDropout GaussianNoise Identity Masking "
+    "SpatialDropout1D"
+)
+_SIGNS = {"Add": "+", "Divide": "/", "Multiply": "*", "Subtract": "-", "TrueDivide": "/"}
+_HANDLERS: dict[str, Callable[[_Layer], Any]] = {
+    **dict.fromkeys(_MOVING.split(), _moved),
+    **dict.fromkeys(_NOTHING.split(), _same),
+    **dict.fromkeys(_SIGNS, _arithmetic),
+    **dict.fromkeys(("IntegerLookup", "StringLookup"), _lookup),
+    "Activation": _activation,
     "BatchNormalization": _batch_norm,
+    "Cast": _cast,
     "CategoryEncoding": _category_encoding,
     "Dense": _dense,
     "Embedding": _embedding,
-    "Flatten": _moved(lambda _, places: places.reshape(len(places), -1)),
-    "IntegerLookup": _lookup,
+    "LogSoftmax": _last("log_softmax"),
+    "Negative": lambda layer: layer.trace.affine(layer.where, layer.value, -1.0, 0.0),
     "Normalization": _normalization,
     "ReLU": _relu,
+    "Relu": lambda layer: layer.trace.relu(layer.where, layer.value),
     "Rescaling": _rescaling,
-    "Reshape": _moved(_reshape),
-    "Softmax": _function("softmax"),
-    "StringLookup": _lookup,
-}
-_OPERATIONS: dict[str, Callable[[_KerasModel, _Layer, Value], Value]] = {
-    "Cast": _cast,
-    "Identity": _same,
-    "LogSoftmax": _function("log_softmax"),
-    "Relu": _function("relu"),
-    "Sigmoid": _function("sigmoid"),
-    "Softmax": _function("softmax"),
+    "Sigmoid": _last("sigmoid"),
+    "Softmax": _last("softmax"),
 }
 
 
@@ -543,7 +526,7 @@ def _require_keras(purpose: str) -> Any:
         missing = getattr(error.__cause__, "name", None) or "keras"
         if importlib.util.find_spec("keras") is None or missing.partition(".")[0] == "keras":
             raise
-        # Keras is there but what it computes with is not.
+        # Keras is there, but its backend is not.
         raise MissingExtraError.of(
             "torch",
             "torch",

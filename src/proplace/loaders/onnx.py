@@ -575,29 +575,17 @@ def _linear_classifier(model: _OnnxModel, node: _Node) -> Value:
 
 
 def _arithmetic(model: _OnnxModel, node: _Node) -> Value:
-    op, trace = node.own.op_type, model.trace
-    if len(node.followed) > 1:
-        if op not in ("Add", "Sub"):
-            raise ModelNotSupportedError(
-                f"{node.where} combines the rows with themselves; compute that column in the table"
-            )
-        left, right = node.followed
-        return trace.add(node.where, left, right, 1.0 if op == "Add" else -1.0)
-    first = isinstance(node.inputs[0], Value)
-    c, value = per_column(node.numbers(1 if first else 0)), node.value
-    adds = op == "Add" or (op == "Sub" and first)
-    if adds and value.step is not None and trace.chain.at_linear:
-        return trace.bias(node.where, value, c if op == "Add" else -c)
-    if op == "Sub" and first:
-        return trace.standardise(node.where, value, c, 1.0)
-    if op in ("Add", "Mul", "Sub"):
-        factor, shift = {"Add": (1.0, c), "Mul": (c, 0.0), "Sub": (-1.0, c)}[op]
-        return trace.affine(node.where, value, factor, shift)
-    if not first or not np.all(c != 0.0):
-        raise ModelNotSupportedError(
-            f"{node.where} divides by the rows or by zero; only a division by constants is read"
-        )
-    return trace.standardise(node.where, value, 0.0, c)
+    trace, sign = model.trace, _SIGNS[node.own.op_type]
+    left, right = (
+        value if isinstance(value, Value) else per_column(node.numbers(i))
+        for i, value in enumerate(node.inputs)
+    )
+    fixed: Any = left if isinstance(right, Value) else right
+    adds = sign == "+" or (sign == "-" and fixed is right)
+    behind = len(node.followed) == 1 and node.value.step is not None and trace.chain.at_linear
+    if adds and behind:
+        return trace.bias(node.where, node.value, fixed if sign == "+" else -fixed)
+    return trace.arithmetic(node.where, sign, left, right)
 
 
 def _scaler(model: _OnnxModel, node: _Node) -> Value:
@@ -619,16 +607,9 @@ def _batch_norm(model: _OnnxModel, node: _Node) -> Value:
         raise ModelFileError(
             f"{node.where} has a variance that is not positive; export the model again"
         )
-    deviation, value = np.sqrt(variance), node.value
     model.double.append(node.constant(1).dtype == np.float64)
-    if value.step is not None:
-        scale = factor / deviation
-        return model.trace.affine(node.where, value, scale, shift - scale * mean)
-    if factor.all():
-        value = model.trace.standardise(node.where, value, mean, deviation / factor)
-        return model.trace.affine(node.where, value, 1.0, shift)
-    value = model.trace.standardise(node.where, value, mean, deviation)
-    return model.trace.affine(node.where, value, factor, shift)
+    deviation = np.sqrt(variance)
+    return model.trace.batch_norm(node.where, node.value, mean, deviation, factor, shift)
 
 
 def _relu(model: _OnnxModel, node: _Node) -> Value:
@@ -801,13 +782,13 @@ def _end(model: _OnnxModel, node: _Node) -> Value:
 
 
 _LINEAR = frozenset({"Gemm", "LinearClassifier", "MatMul"})
-_ARITHMETIC = ("Add", "Div", "Mul", "Sub")
+_SIGNS = {"Add": "+", "Div": "/", "Mul": "*", "Sub": "-"}
 _MOVING = (
     "ArrayFeatureExtractor Concat FeatureVectorizer Flatten GatherND Identity Reshape Slice Split "
     "Squeeze Unsqueeze"
 )
 _PASSED = _LINEAR.union(
-    _ARITHMETIC, _MOVING.split(), ("Cast", "CastLike", "Dropout", "Gather", "Scaler")
+    _SIGNS, _MOVING.split(), ("Cast", "CastLike", "Dropout", "Gather", "Scaler")
 )
 _CONTINUING = ("BatchNormalization", "Cast", "Flatten", "Identity", "Reshape", "Squeeze")
 _TURNED = ("Cast", "Gather", "GatherND", "Identity", "Transpose")
@@ -817,7 +798,7 @@ _ENDS: dict[str, Activation] = {
     "Softmax": "softmax",
 }
 _HANDLERS: dict[str, Callable[[_OnnxModel, _Node], Any]] = {
-    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(_SIGNS, _arithmetic),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
     **dict.fromkeys(("Clip", "Max", "Relu"), _relu),
     **dict.fromkeys(("Gemm", "MatMul"), _gemm),

@@ -464,13 +464,9 @@ def _batch_norm(call: _Call) -> Any:
     centre, deviation = _to_numpy(mean), np.sqrt(_to_numpy(variance) + epsilon)
     factor = np.ones_like(centre) if weight is None else _to_numpy(_tensor(weight))
     shift = np.zeros_like(centre) if bias is None else _to_numpy(_tensor(bias))
-    if value.step is not None:
-        scale = factor / deviation
-        return call.trace.affine(call.where, value, scale, shift - scale * centre)
-    call.trace.plain_row(call.where, value)
-    value = call.trace.standardise(call.where, value, centre, deviation)
-    value = call.trace.affine(call.where, value, factor, 0.0)
-    return call.trace.affine(call.where, value, 1.0, shift)
+    if value.step is None:
+        call.trace.plain_row(call.where, value)
+    return call.trace.batch_norm(call.where, value, centre, deviation, factor, shift)
 
 
 def _embedding(call: _Call) -> Any:
@@ -512,36 +508,9 @@ def _arithmetic(call: _Call) -> Any:
     if call.kwargs.get("alpha", 1) != 1 or call.kwargs.get("rounding_mode"):
         call.unknown()
     sign = _SIGNS[call.operation.removesuffix("_")]
-    left, right = call.args[:2] if call.operation != "rsub" else call.args[1::-1]
-    columns = right if isinstance(right, Value) else left
-    if len(call.followed) > 1:
-        if any(value.step is not None for value in call.followed):
-            call.trace.branches(call.where)
-        if sign in "+-":
-            return call.trace.add(call.where, left, right, 1.0 if sign == "+" else -1.0)
-    elif columns is left or sign != "/":
-        fixed = left if columns is right else right
-        return _with_fixed(call, sign, columns, _fixed(call, fixed), reversed_=columns is right)
-    raise ModelNotSupportedError(
-        f"{call.where} multiplies or divides columns by columns, which is no affine map; compute that "
-        "column in the table and give the module the result"
-    )
-
-
-def _with_fixed(call: _Call, sign: str, value: Value, numbers: Array, *, reversed_: bool) -> Value:
-    """Take ``value sign numbers``, or ``numbers sign value`` if reversed."""
-    trace, where = call.trace, call.where
-    if sign == "/":
-        if not numbers.all():
-            raise ModelNotSupportedError(f"{where} divides by zero; drop that column")
-        return trace.standardise(where, value, 0.0, numbers)
-    if sign == "*":
-        return trace.affine(where, value, numbers, 0.0)
-    if sign == "-" and reversed_:
-        return trace.affine(where, value, -1.0, numbers)
-    if sign == "-" and value.step is None:
-        return trace.standardise(where, value, numbers, 1.0)
-    return trace.affine(where, value, 1.0, numbers if sign == "+" else -numbers)
+    sides = [side if isinstance(side, Value) else _fixed(call, side) for side in call.args[:2]]
+    left, right = sides if call.operation != "rsub" else sides[::-1]
+    return call.trace.arithmetic(call.where, sign, left, right)
 
 
 def _fixed(call: _Call, numbers: Any) -> Array:

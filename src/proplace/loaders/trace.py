@@ -7,7 +7,8 @@ In front of the first trained layer a value holds columns of the table on their 
 
 - ``input``: columns of the table enter;
 - ``move``: any reshape, selection, concatenation or transposition;
-- ``affine``, ``standardise``, ``add``, ``matrix``: fixed numbers, or sums of columns;
+- ``arithmetic``, ``affine``, ``standardise``, ``batch_norm``, ``matrix``: fixed numbers, or sums of
+  columns;
 - ``categories``, ``one_hot``, ``vectors``: labels and their codes, 0/1 columns or embeddings;
 - ``impute``: what a missing cell counts as;
 - ``linear``, ``relu``, ``activation``: the trained layers.
@@ -211,6 +212,39 @@ class Trace:
         pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
         sums = [self.flow.mix(pair, row, np.zeros(1))[0] for pair in pairs]
         return Value(entries(sums).reshape(a.shape))
+
+    def arithmetic(self, where: str, sign: str, left: Any, right: Any) -> Value:
+        """Take ``left + right``, and likewise -, * and /; one side may be fixed numbers."""
+        if isinstance(left, Value) and isinstance(right, Value):
+            if left.step is not None or right.step is not None:
+                self.branches(where)
+            if sign in "+-":
+                return self.add(where, left, right, 1.0 if sign == "+" else -1.0)
+        elif isinstance(right, Value):
+            if sign == "-":
+                return self.affine(where, right, -1.0, left)
+            if sign != "/":
+                return self.arithmetic(where, sign, right, left)
+        elif sign == "/" or (sign == "-" and left.step is None):
+            offset, scale = (0.0, right) if sign == "/" else (right, 1.0)
+            return self.standardise(where, left, offset, scale)
+        else:
+            factor, shift = {"*": (right, 0.0), "+": (1.0, right), "-": (1.0, -right)}[sign]
+            return self.affine(where, left, factor, shift)
+        raise ModelNotSupportedError(
+            f"{where} multiplies or divides columns by columns, which is no affine map; compute that "
+            "column in the table and give the model the result"
+        )
+
+    def batch_norm(
+        self, where: str, value: Value, mean: Array, deviation: Array, factor: Array, shift: Array
+    ) -> Value:
+        """Take ``factor * (h - mean) / deviation + shift``."""
+        if value.step is not None:
+            scale = factor / deviation
+            return self.affine(where, value, scale, shift - scale * mean)
+        value = self.standardise(where, value, mean, deviation)
+        return self.affine(where, self.affine(where, value, factor, 0.0), 1.0, shift)
 
     def matrix(self, where: str, value: Value, W: Array, constant: Any = 0.0) -> Value:
         """Take a fixed linear map of columns, such as a PCA: ``W h + constant``."""
