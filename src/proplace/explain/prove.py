@@ -186,7 +186,7 @@ def guaranteed_ranges(
 ) -> GuaranteedRanges:
     r"""Prove ranges beyond the changed values, such as "at least 52,000".
 
-    Each changed number is extended in the direction of its change to the end of its range, or to the
+    Each changed number is extended in the direction of its change to the end of its range, else to the
     limit of the person's rules. The box
 
     .. math::
@@ -213,24 +213,31 @@ def guaranteed_ranges(
         n: (_sum(values[n], -less), _sum(values[n], more)) for n, (less, more) in tolerance.items()
     }
     changed = {schema.columns[j].feature for j in np.flatnonzero(point != person.x).tolist()}
-    some = _extensions(schema, point, person, values, tolerance)
-    if not some or len(changed) > MOST_CHANGES:
+    far, near = _extensions(schema, point, person, values, tolerance)
+    if not (far or near) or len(changed) > MOST_CHANGES:
         return GuaranteedRanges(missed)
 
     def proofs_of(choices: Sequence[Sequence[_Extension]]) -> list[Proof | None]:
+        if not choices:
+            return []
         boxes = [_extended(box, each) for each in choices]
         ends = np.array([low for low, _ in boxes]), np.array([high for _, high in boxes])
         rows = np.repeat(point[None], len(boxes), axis=0)
         found = prove(prover.guarantee, rows, target, ends, until, budget=_BOX_BUDGET)
         return [found.proof(i) if good else None for i, good in enumerate(found.robust)]
 
-    (proof,) = proofs_of([some])
-    if proof is None and len(some) > 1:
-        alone = zip(some, proofs_of([[each] for each in some]), strict=True)
-        some = [each for each, passed in alone if passed is not None]
-        choices = [some[:size] for size in range(len(some), 0, -1)]
-        passed = zip(choices, proofs_of(choices) if choices else [], strict=True)
-        some, proof = next((each for each in passed if each[1] is not None), ([], None))
+    def first_proved(choices: Sequence[list[_Extension]]) -> tuple[list[_Extension], Proof | None]:
+        passed = zip(choices, proofs_of(choices), strict=True)
+        return next((each for each in passed if each[1] is not None), ([], None))
+
+    some, proof = first_proved([far, near] if far != near else [near])
+    single = list(dict.fromkeys([*far, *near]))
+    if proof is None and len(single) > 1:
+        alone = zip(single, proofs_of([[each] for each in single]), strict=True)
+        passed = [each for each, found in alone if found is not None]
+        # the farthest of each number
+        some = _shortest_first({each.name: each for each in reversed(passed)}.values())
+        some, proof = first_proved([some[:size] for size in range(len(some), 0, -1)])
     if proof is None:
         return GuaranteedRanges(missed)
     return GuaranteedRanges(missed | {each.name: each.values for each in some}, proof)
@@ -255,35 +262,48 @@ def _extensions(
     person: Person,
     values: Mapping[str, float],
     tolerance: Mapping[str, Interval],
-) -> list[_Extension]:
+) -> tuple[list[_Extension], list[_Extension]]:
     """Return the extensions of the changed numbers, shortest first.
 
-    Extensions that would together break a linear rule are omitted.
+    The first list goes to the ends of ranges, the second to the limits of the person's rules. Both omit
+    extensions that would together break a linear rule.
     """
-    found = []
+    far, near = list[_Extension](), list[_Extension]()
     for name, feature in schema.by_name.items():
         j = schema.span(name).start
         if not isinstance(feature, Continuous) or point[j] == person.x[j]:
             continue
         up, (less, more) = bool(point[j] > person.x[j]), tolerance.get(name, (0.0, 0.0))
-        end = _end(feature, schema.columns[j], point[j], person, j, up=up)
-        if end is not None:
-            value, code = end
-            here = _sum(values[name], -less if up else more)
-            interval = (here, value) if up else (value, here)
-            found.append(_Extension(name, j, interval, min(point[j], code), max(point[j], code)))
-    found = [each for each in found if not _breaks_rule(each, found, point, person)]
-    return sorted(found, key=lambda each: (each.high - each.low, each.column))
+        here = _sum(values[name], -less if up else more)
+        limits = (schema.upper, person.upper) if up else (schema.lower, person.lower)
+        for found, limit in zip((far, near), limits, strict=True):
+            end = _end(feature, schema.columns[j], point[j], float(limit[j]), up=up)
+            if end is not None:
+                value, code = end
+                interval = (here, value) if up else (value, here)
+                found.append(
+                    _Extension(name, j, interval, min(point[j], code), max(point[j], code))
+                )
+
+    def legal(some: list[_Extension]) -> list[_Extension]:
+        return _shortest_first(each for each in some if not _breaks_rule(each, some, point, person))
+
+    near, far = legal(near), legal(far)
+    reached = {each.name for each in far}
+    return legal([*far, *(each for each in near if each.name not in reached)]), near
+
+
+def _shortest_first(some: Iterable[_Extension]) -> list[_Extension]:
+    return sorted(some, key=lambda each: (each.high - each.low, each.column))
 
 
 def _end(
-    feature: Continuous, column: Column, code: float, person: Person, j: int, *, up: bool
+    feature: Continuous, column: Column, code: float, limit: float, *, up: bool
 ) -> Interval | None:
-    """Return the end of the person's range: its value, and a code that surely covers it.
+    """Return the end of a range: its value, and a code that surely covers it.
 
     None without an end beyond the counterfactual.
     """
-    limit = float(person.upper[j] if up else person.lower[j])
     if not np.isfinite(limit):
         return None
     last = column.floor(limit) if up else column.ceil(limit)
