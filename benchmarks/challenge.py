@@ -145,7 +145,7 @@ def trained(name: str, widths: tuple[int, ...]) -> tuple[pp.Network, np.ndarray]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(rows, y)
-    layers = pp.Network.from_sklearn(model).layers
+    layers = pp.Model.of(model).network.layers
     return pp.Network([(layer.W.round(5), layer.bias.round(5)) for layer in layers]), rows
 
 

@@ -87,7 +87,7 @@ def problem(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[train], y[train])
-    return Problem(name, X, y, train, test, pp.Network.from_sklearn(model))
+    return Problem(name, X, y, train, test, pp.Model.of(model).network)
 
 
 def delta_for_share(

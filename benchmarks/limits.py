@@ -58,7 +58,7 @@ def network(widths: tuple[int, ...], scaler: str) -> tuple[pp.Network, np.ndarra
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:4000], data.y[order][:4000])
-    net = pp.Network.from_sklearn(model)
+    net = pp.Model.of(model).network
     rest = X[4000:]
     return net, X[:4000], rest[net.predict(rest) == 0]
 

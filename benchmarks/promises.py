@@ -79,7 +79,7 @@ def trained(data: Dataset, rows: np.ndarray, seed: int) -> MLPClassifier:
 def issued(data: Dataset, base: MLPClassifier, delta: float, people: int, ledger: pp.Ledger) -> int:
     """Promise answers to refused people; how many promises there are."""
     refused = data.first.test[base.predict(data.X[data.first.test]) == 0][:people]
-    net = pp.Network.from_sklearn(base)
+    net = pp.Model.of(base).network
     explainer = pp.Proplace(net, delta, schema=data.free)
     result = explainer.fit(data.frame.iloc[data.first.train]).explain(data.frame.iloc[refused])
     return len(ledger.issue(result, ids=[f"row {row}" for row in refused]).ids)
@@ -109,9 +109,9 @@ def measure(name: str, delta: float, seed: int, people: int, lines: dict[str, Li
         anew = pp.retrain.repair(scratch, ledger)
         lines["scratch, repaired"].changes.append(anew.change)
         models |= {"repair": repaired.model, "scratch, repaired": anew.model}
-        net = pp.Network.from_sklearn(base)
+        net = pp.Model.of(base).network
         for way, model in models.items():
-            line, own = lines[way], pp.Network.from_sklearn(model)
+            line, own = lines[way], pp.Model.of(model).network
             line.auc.append(roc_auc_score(data.y[test], own.logits(data.X[test])[:, 0]))
             line.accuracy.append(float((model.predict(data.X[test]) == data.y[test]).mean()))
             line.verdicts.update(ledger.audit(model).counts)

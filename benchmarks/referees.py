@@ -166,7 +166,7 @@ def trained_problems(rows: int, seed: int) -> list[Problem]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(X, y)
-        net = pp.Network.from_sklearn(model)
+        net = pp.Model.of(model).network
         middle = [(np.array(layer.W), np.array(layer.bias)) for layer in net.layers]
         rng = np.random.default_rng([seed, *widths])
         for number in range(rows):

@@ -58,7 +58,7 @@ def retrained():
     for seed, name in enumerate(("net", "later-1", "later-2")):
         mlp = MLPClassifier((4,), alpha=0.3, solver="lbfgs", max_iter=100, random_state=0)
         rows = rng.choice(len(X), len(X)) if seed else slice(None)
-        pp.Network.from_sklearn(mlp.fit(X[rows], y[rows])).save(f"{name}.npz")
+        pp.Model.of(mlp.fit(X[rows], y[rows])).network.save(f"{name}.npz")
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     table.to_csv("train.csv", index=False)
     table[y == 0][:5].to_csv("people.csv", index=False)
@@ -89,7 +89,7 @@ def last_ten():
     names = ["m", *(f"past-{n}" for n in range(1, 11)), *(f"scratch-{n}" for n in range(1, 6))]
     models = [first, *(further() for _ in range(10)), *(scratch(n) for n in range(1, 6))]
     for name, model in zip(names, models, strict=True):
-        pp.Network.from_sklearn(model).save(f"{name}.npz")
+        pp.Model.of(model).network.save(f"{name}.npz")
     table = pd.DataFrame(X, columns=["income", "savings", "debts", "years"])
     table.to_csv("train.csv", index=False)
     refused = table[pp.Network.load("m.npz").predict(X) == 0][:12]

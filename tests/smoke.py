@@ -173,7 +173,7 @@ def onnx():
     graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], constants)
     opset = [helper.make_opsetid("", 17)]
     save(helper.make_model(graph, opset_imports=opset, ir_version=8), "net.onnx")
-    explained(pp.Network.load("net.onnx"), table, people)
+    explained(pp.Model.of("net.onnx"), table, people)
 
 
 @step

@@ -10,6 +10,8 @@ import pytest
 
 import proplace
 from proplace.core.errors import MissingExtraError
+from proplace.loaders.keras import from_keras
+from proplace.loaders.torch import from_torch
 
 EXTRAS = [
     "torch",
@@ -133,10 +135,9 @@ def test_asking_for_help_imports_no_numbers():
 @pytest.mark.parametrize(
     ("call", "extra"),
     [
-        (lambda _: proplace.Network.from_torch(object()), "torch"),
-        (lambda _: proplace.Network.from_keras(object()), "keras"),
-        (proplace.Network.from_onnx, "onnx"),
-        (proplace.Network.load, "onnx"),
+        (lambda _: from_torch(object()), "torch"),
+        (lambda _: from_keras(object()), "keras"),
+        (proplace.Model.of, "onnx"),
     ],
 )
 def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, monkeypatch, call, extra):

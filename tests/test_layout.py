@@ -26,7 +26,7 @@ for name in (
 ):
     BELOW[name] = list(BELOW)
 UPWARDS = {
-    ("core.network", "loaders"),  # Network.load, Network.from_sklearn, ...
+    ("core.network", "loaders"),  # Network.load
     ("core.shifts", "loaders"),  # Shifts.load, and models in place of networks
     ("core.shifts", "calibrate"),  # Shifts.learn
     ("explain.results", "report"),  # plot, report

@@ -37,7 +37,7 @@ def compas():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)
-    return pp.Network.from_sklearn(model), X
+    return pp.Model.of(model).network, X
 
 
 @pytest.mark.parametrize("name", ["WCE", "RBR", "RobX", "ROAR", "PROTO-R", "MILP-R", "RNCE"])

@@ -159,7 +159,7 @@ def test_keras_runs_within_the_margin():
             keras.layers.Dense(1),
         ]
     )
-    net = pp.Network.from_keras(model)
+    net = pp.Model.of(model).network
     assert net.precision == "float32"
     X = rng.normal(size=(5, 5)) * 3.0
     bounds = float32_margin(net, pp.Shifts.of(net, 0.0), X)

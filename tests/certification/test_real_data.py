@@ -23,7 +23,7 @@ def heloc():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)
-    return pp.Network.from_sklearn(model), X
+    return pp.Model.of(model).network, X
 
 
 def test_verdicts_on_heloc(heloc):

@@ -87,4 +87,4 @@ def loans(tmp_path_factory):
     schema.write(folder / "schema.yaml")
     train.to_csv(folder / "train.csv", index=False)
     people.to_csv(folder / "people.csv", index=False)
-    return Loans(folder, schema, pp.Network.load(folder / "model.onnx"), train, people)
+    return Loans(folder, schema, pp.Model.of(folder / "model.onnx").network, train, people)

@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
         pipe = make_pipeline(scaler, MLPClassifier((6,), max_iter=300, random_state=0)).fit(X, y)
         onnx = skl2onnx.to_onnx(pipe, X[:1].astype(np.float32))
         (folder / f"{name}.onnx").write_bytes(onnx.SerializeToString())
-        pp.Network.from_sklearn(pipe[-1]).save(folder / f"{name}.npz")
+        pp.Model.of(pipe[-1]).network.save(folder / f"{name}.npz")
         scaled = pd.DataFrame(pipe[0].transform(X), columns=NUMBERS)
         table[f"said_{name}"] = pipe.predict(X)
         scaled.assign(said=pipe.predict(X)).to_csv(folder / f"{name}.csv", index=False)

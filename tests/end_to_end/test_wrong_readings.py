@@ -291,8 +291,6 @@ def test_a_network_without_its_scaler_is_noticed(right):
         pp.Proplace(net, DELTA).fit(right.train)
     with pytest.raises(InputError, match=r"does not know the names of its columns.*'housing'"):
         pp.certify(net, right.train, DELTA)
-    with pytest.raises(ModelNotSupportedError, match=r"'history' as a category.*Model.of"):
-        pp.Network.from_sklearn(right.source)
 
 
 def test_encoded_rows_are_no_table(right):

@@ -341,7 +341,7 @@ def trained(X, y, hidden):
     model = MLPClassifier(hidden, max_iter=25, learning_rate_init=0.01, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return pp.Network.from_sklearn(model.fit(X, y))
+        return pp.Model.of(model.fit(X, y)).network
 
 
 REAL = {

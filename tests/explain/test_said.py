@@ -134,7 +134,7 @@ def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delt
 
 def test_what_is_proved_of_folded_weights_is_said_of_folded_weights():
     source, X = module(norm=True)
-    net = pp.Network.from_torch(source)
+    net = pp.Model.of(source).network
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     box = pp.Shifts(*(pp.Shifts.of(net, 0.001).low, pp.Shifts.of(net, 0.001).high))
     explainer = pp.Proplace(source, box, k=5).fit(frame)

@@ -254,7 +254,7 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(2, 1))
     rows = np.random.default_rng(0).normal(size=(60, 2))
-    low = rows[pp.Network.from_torch(module).predict(rows) == 0][:1]
+    low = rows[pp.Model.of(module).network.predict(rows) == 0][:1]
     weak = pp.Proplace(module, 0.02, margin=0.0).fit(rows).explain(low)
     assert weak[0].found
     with raises(LedgerError, match="float32"):

@@ -65,7 +65,7 @@ def test_a_module_within_the_set_of_a_ledger(ledger):
     module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1))
     with torch.no_grad():
         module[2].bias[:] = 0.0
-    net = pp.Network.from_torch(module)
+    net = pp.Model.of(module).network
     rows = rows[np.argsort(net.logits(rows)[:, 0])]
     with torch.no_grad():
         module[2].bias[:] = -float(net.logits(rows)[100, 0])

@@ -130,11 +130,11 @@ def test_no_attack_on_the_trained_weights_breaks_a_certified_row(places, outputs
     module = module_of(places, bias=bias, outputs=outputs, seed=len(places))
     rng = np.random.default_rng([1, outputs])
     X, target = rng.normal(size=(250, INPUTS)), 0 if outputs > 1 else 1
-    net = pp.Network.from_torch(module)
+    net = pp.Model.of(module).network
     assert net.folded == (places != ("front",))
     tried = 0
     for delta in (DELTA, 0.3 * DELTA, 0.05 * DELTA, 0.01 * DELTA):
-        found = certified(net, X, target, delta)
+        found = certified(module, X, target, delta)
         # those whose proof has the least to spare
         rows = X[found.robust][np.argsort(found.lower[found.robust])[:2]]
         tried += len(rows)
@@ -167,7 +167,7 @@ def test_delta_of_the_folded_weights_would_break():
     module = module_of(("behind",), seed=4)
     with torch.no_grad():
         module[1].weight *= 8.0
-    net = pp.Network.from_torch(module)
+    net = pp.Model.of(module).network
     folded = pp.Network([(layer.W, layer.b) for layer in net.layers])
     X = np.random.default_rng(3).normal(size=(300, INPUTS))
     old, new = (certified(source, X, 1).robust for source in (folded, net))
@@ -292,11 +292,11 @@ def as_onnx(module, path):
 @pytest.mark.parametrize("places", PLACES)
 def test_every_framework_gives_the_same_delta(places, bias, tmp_path):
     module = module_of(places, bias=bias, seed=8)
-    net = pp.Network.from_torch(module)
+    net = pp.Model.of(module).network
     box = pp.Shifts.of(net, DELTA)
     others = [
-        pp.Network.from_keras(as_keras(module)),
-        pp.Network.load(as_onnx(module, tmp_path / "model.onnx")),
+        pp.Model.of(source).network
+        for source in (as_keras(module), as_onnx(module, tmp_path / "model.onnx"))
     ]
     for other in others:
         there = pp.Shifts.of(other, DELTA)
@@ -341,7 +341,7 @@ def test_a_batch_norm_that_moved_counts_as_trained_parameters_that_moved():
     moved = copy.deepcopy(module)
     with torch.no_grad():
         moved[1].bias += 0.01 * (moved[1].weight != 0.0)
-    net, other = (pp.Network.from_torch(m) for m in (module, moved))
+    net, other = (pp.Model.of(m).network for m in (module, moved))
     factor = (module[1].weight / torch.sqrt(module[1].running_var + module[1].eps)).detach().numpy()
     moves = 0.01 / np.abs(factor[factor != 0.0])
     assert net.distance(other) == pytest.approx(moves.max())
@@ -358,7 +358,7 @@ def test_calibration_says_what_no_delta_includes():
         found = pp.calibrate_delta(module, X, retrained=[moved], people=X[:20], deltas=[1e-4], k=5)
     assert found.max_change == np.inf
     box = pp.Shifts.bounding([module, moved])
-    assert box.contains(pp.Network.from_torch(moved))
+    assert box.contains(pp.Model.of(moved).network)
     assert pp.certify(module, X, box, 1).robust.any()
 
 
@@ -367,7 +367,7 @@ def test_the_page_says_what_no_delta_includes():
     moved = copy.deepcopy(module)
     with torch.no_grad():
         moved[1].bias += 0.001
-    net, other = (pp.Network.from_torch(m) for m in (module, moved))
+    net, other = (pp.Model.of(m).network for m in (module, moved))
     box = pp.Shifts.of(net, 0.01)
     setting = setting_of(pp.Model.of(net), box)
     said = Moves.of(setting, [other]).words

@@ -47,16 +47,16 @@ def test_missing_folder_and_garbage(tmp_path, suffix):
     if suffix != ".npz":
         pytest.importorskip(suffix[1:])
     with pytest.raises(ModelFileError, match="no such file"):
-        Network.load(tmp_path / f"none{suffix}")
+        Model.of(tmp_path / f"none{suffix}")
     folder = tmp_path / f"folder{suffix}"
     folder.mkdir()
     with pytest.raises(ModelFileError, match="this is a folder"):
-        Network.load(folder)
+        Model.of(folder)
     path = tmp_path / f"model{suffix}"
     for content in (b"", b"PK\x03\x04", b"garbage" * 200, bytes(100)):
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=f"model{suffix}"):
-            Network.load(path)
+            Model.of(path)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_suffixes_that_are_not_read(tmp_path, suffix, message):
     path = tmp_path / f"model{suffix}"
     path.write_bytes(b"anything")
     with pytest.raises(ModelFileError, match=message):
-        Network.load(path)
+        Model.of(path)
 
 
 @pytest.mark.parametrize("suffix", [".pkl", ".joblib", ".npz", ".pt", ".pth", ".onnx"])
@@ -83,7 +83,7 @@ def test_a_pickle_is_never_executed(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     path.write_bytes(pickle.dumps(Bomb(mark)))
     with pytest.raises(ModelFileError):
-        Network.load(path)
+        Model.of(path)
     assert not mark.exists()
 
 
@@ -94,7 +94,7 @@ def test_a_pickle_inside_an_npz_is_never_executed(tmp_path):
     arrays["W0"] = np.array([Bomb(mark)], dtype=object)
     np.savez(tmp_path / "model.npz", **arrays)
     with pytest.raises(ModelFileError, match=r"model\.npz"):
-        Network.load(tmp_path / "model.npz")
+        Model.of(tmp_path / "model.npz")
     assert not mark.exists()
 
 
@@ -103,20 +103,20 @@ def test_truncated_npz(tmp_path):
     NETWORK.save(path)
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(ModelFileError, match=r"model\.npz"):
-        Network.load(path)
+        Model.of(path)
 
 
 def test_npz_that_is_no_network(tmp_path):
     path = tmp_path / "model.npz"
     np.savez(path, a=np.zeros(3))
     with pytest.raises(ModelFileError, match="not a network file of this package"):
-        Network.load(path)
+        Model.of(path)
     NETWORK.save(path)
     arrays = dict(np.load(path))
     arrays["W1"] = np.full((4, 4), np.nan)
     np.savez(path, **arrays)
     with pytest.raises(ModelFileError, match=r"model\.npz: W of layer 2 holds NaN"):
-        Network.load(path)
+        Model.of(path)
 
 
 # -- files that are converted once -------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_weights_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch, su
     assert 0 < expected.mean() < 1
     found = converted(path, **names).predict(rows.numpy()).astype(int)
     np.testing.assert_array_equal(found, expected)
-    for read in (Network.load, lambda p: pp.certify(p, np.zeros((1, 3)), 0.01)):
+    for read in (Model.of, lambda p: pp.certify(p, np.zeros((1, 3)), 0.01)):
         with pytest.raises(ModelFileError, match="weights without an architecture"):
             read(path)
 
@@ -185,3 +185,12 @@ def test_pickles_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch, bi
     else:
         path.write_bytes(pickle.dumps(model))
     np.testing.assert_array_equal(converted(path).predict(binary.Z), model.predict(binary.Z))
+
+
+def test_network_load_names_the_next_step_for_other_files(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"anything")
+    with pytest.raises(ModelFileError, match=r"Model.of\('model.onnx'\)"):
+        Network.load(tmp_path / "model.onnx")
+    (tmp_path / "model.pkl").write_bytes(b"anything")
+    with pytest.raises(ModelFileError, match="pickles are never read"):
+        Network.load(tmp_path / "model.pkl")

@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proplace import Continuous, Model, Network, Schema
+from proplace import Continuous, Model, Schema
 from proplace.core.errors import (
     InputError,
     MissingExtraError,
     ModelNotSupportedError,
     SchemaError,
 )
+from proplace.loaders.keras import from_keras
 from proplace.loaders.verify import form_of
 from proplace.schema import Binary, Categorical
+from support.networks import NetworkOf
 from support.tiers import examples
 
 pytest.importorskip("torch")
@@ -375,7 +377,7 @@ def dense_layers(model):
 @pytest.mark.parametrize("name", [n for n in BUILDERS if n != "batch_norm_behind"])
 def test_trained_weights_are_never_changed(name):
     source = trained(name)
-    layers = Model.of(source).network.layers
+    layers = NetworkOf(source).layers
     for layer, dense in zip(layers, dense_layers(source), strict=True):
         W, b = dense.get_weights()
         np.testing.assert_array_equal(layer.W, W.T)
@@ -385,12 +387,12 @@ def test_trained_weights_are_never_changed(name):
 def test_scalers_and_one_hot_columns_need_no_matrix():
     """Then delta speaks of the trained weights on exactly what they see."""
     for name in ("numbers", "several_columns", "batch_norm_in_front", "no_axis"):
-        assert Model.of(trained(name)).network.input_transform.matrix is None
+        assert NetworkOf(trained(name)).input_transform.matrix is None
 
 
 def test_batch_normalization_is_folded_as_it_is_written():
     source = trained("batch_norm_behind")
-    network = Model.of(source).network
+    network = NetworkOf(source)
     norms = [layer for layer in source.layers if isinstance(layer, L.BatchNormalization)]
     first, second, _ = dense_layers(source)
     beta, mean, variance = norms[0].get_weights()
@@ -538,16 +540,6 @@ def test_whole_numbers_stay_whole():
         model.predict_original(frame)
 
 
-def test_rows_of_a_network_are_plain_numbers():
-    x = keras.Input((2,), dtype="int32")
-    with pytest.raises(ModelNotSupportedError, match=r"whole numbers \(int32\).*Model\.of"):
-        Network.from_keras(keras.Model(x, ending(L.Rescaling(0.5)(x))))
-    with pytest.raises(ModelNotSupportedError, match=r"'x0' as a category.*Model\.of"):
-        Network.from_keras(trained("embedded_pair"))
-    with pytest.raises(ModelNotSupportedError, match=r"has 2 inputs.*Model\.of"):
-        Network.from_keras(trained("numbers"))
-
-
 def test_missing_cells_are_named():
     model = Model.of(trained("numbers"))
     frame = people()
@@ -602,7 +594,7 @@ def test_network_of_everything_that_is_read(binary):
         *(L.Dense(6, use_bias=False), L.ReLU(), L.GaussianNoise(0.1)),
         *(L.Dense(4), L.Activation("relu"), L.Flatten(), L.Dense(1, activation="sigmoid")),
     )
-    network = Network.from_keras(model)
+    network = NetworkOf(model)
     p = outputs_of(model, binary.fresh)[:, 0]
     assert_close(network.predict_proba(binary.fresh)[:, 1], p)
     sure = np.abs(p - 0.5) > 1e-5
@@ -611,7 +603,8 @@ def test_network_of_everything_that_is_read(binary):
     assert network.layers[1].b is None
     # The scalers are not folded into the weights.
     front = keras.Sequential(model.layers[:3])
-    assert_close(network.transform(binary.fresh), outputs_of(front, binary.fresh))
+    seen = network.transform(network.model.encode(binary.fresh))
+    assert_close(seen, outputs_of(front, binary.fresh))
     np.testing.assert_array_equal(network.layers[0].W.T, model.layers[3].get_weights()[0])
 
 
@@ -620,7 +613,7 @@ def test_network_of_a_functional_model(multi):
     x = keras.ops.relu(L.Dense(8)(x))
     x = keras.Sequential([L.Dense(6, activation=L.ReLU())])(x)
     model = keras.Model(given, L.Dense(3)(x))
-    network = Network.from_keras(model)
+    network = NetworkOf(model)
     assert_close(network.logits(multi.fresh_Z), outputs_of(model, multi.fresh_Z))
 
 
@@ -636,7 +629,7 @@ def test_network_of_a_functional_model(multi):
 def test_softmax(multi, last):
     model = sequential(L.Dense(8, activation="relu"), *last)
     out = outputs_of(model, multi.fresh_Z)
-    network = Network.from_keras(model)
+    network = NetworkOf(model)
     p = network.predict_proba(multi.fresh_Z)
     assert_close(p, np.exp(out) if isinstance(last[-1], L.Activation) else out)
 
@@ -645,7 +638,7 @@ def test_float64(binary):
     model = sequential(
         L.Dense(8, activation="relu", dtype="float64"), L.Dense(1, dtype="float64"), dtype="float64"
     )
-    network = Network.from_keras(model)
+    network = NetworkOf(model)
     X = binary.fresh_Z.astype("float32").astype("float64")
     error = np.abs(network.logits(X) - outputs_of(model, X)).max()
     assert error <= 1e-6
@@ -656,14 +649,14 @@ def test_float64(binary):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16", "bfloat16"])
 def test_half_precision_is_rejected_and_the_advice_works(policy):
     model = sequential(L.Dense(8, "relu", dtype=policy), L.Dense(1, dtype="float32"))
-    for read in (Network.from_keras, Model.of):
+    for read in (Model.of,):
         with pytest.raises(
             ModelNotSupportedError, match=r"half precision \(b?float16.*set_weights"
         ):
             read(model)
     full = sequential(L.Dense(8, "relu"), L.Dense(1))
     full.set_weights(model.get_weights())
-    network = Network.from_keras(full)
+    network = NetworkOf(full)
     assert network.precision == "float32"
     for layer, own in zip(network.layers, (0, 2), strict=True):
         kernel = keras.ops.cast(model.weights[own].value, "float32")
@@ -672,7 +665,7 @@ def test_half_precision_is_rejected_and_the_advice_works(policy):
 
 def test_flatten_of_tables_in_front():
     model = keras.Sequential([keras.Input((2, 3)), L.Flatten(), L.Dense(2, "relu"), L.Dense(1)])
-    network = Network.from_keras(model)
+    network = NetworkOf(model)
     X = np.random.default_rng(0).standard_normal((20, 6))
     assert_close(network.logits(X), outputs_of(model, X.reshape(20, 2, 3)))
 
@@ -689,7 +682,7 @@ def test_normalization_options(binary, options):
     model = sequential(
         layer, L.Rescaling(np.float32(2.0), np.ones(5)), L.Dense(2, "relu"), L.Dense(1)
     )
-    network = Network.from_keras(model)
+    network = NetworkOf(model)
     assert_close(network.logits(X), outputs_of(model, X))
 
 
@@ -734,7 +727,7 @@ class OwnModel(keras.Model):
 )
 def test_other_layers_are_refused_by_name(layers, message):
     with pytest.raises(ModelNotSupportedError, match=message):
-        Network.from_keras(sequential(*layers))
+        Model.of(sequential(*layers))
 
 
 @pytest.mark.parametrize(
@@ -744,32 +737,27 @@ def test_other_layers_are_refused_by_name(layers, message):
 def test_fixed_scaling_behind_a_layer_is_folded(binary, layer, relu):
     between = [L.ReLU(), layer] if relu else [layer, L.ReLU()]
     model = sequential(L.Dense(3), *between, L.Dense(1))
-    assert_close(
-        Network.from_keras(model).logits(binary.fresh_Z), outputs_of(model, binary.fresh_Z)
-    )
+    assert_close(NetworkOf(model).logits(binary.fresh_Z), outputs_of(model, binary.fresh_Z))
 
 
 def test_branches_are_refused():
-    x, z = keras.Input((5,)), keras.Input((5,))
-    both = keras.Model([x, z], L.Dense(1)(L.Concatenate()([x, z])))
-    with pytest.raises(ModelNotSupportedError, match="has 2 inputs and 1 outputs"):
-        Network.from_keras(both)
+    x = keras.Input((5,))
     h = L.Dense(3, "relu")(x)
     with pytest.raises(ModelNotSupportedError, match=r"\(Multiply\) stands where two ways meet"):
-        Network.from_keras(keras.Model(x, L.Dense(1)(h * h)))
+        Model.of(keras.Model(x, L.Dense(1)(h * h)))
 
 
 def test_other_models_are_refused():
     model = OwnModel()
     model(np.zeros((1, 5), dtype="float32"))
     with pytest.raises(ModelNotSupportedError, match=r"OwnModel is a model with its own call\(\)"):
-        Network.from_keras(model)
+        Model.of(model)
     with pytest.raises(ModelNotSupportedError, match="has no weights yet"):
-        Network.from_keras(keras.Sequential([L.Dense(1)]))
+        Model.of(keras.Sequential([L.Dense(1)]))
     with pytest.raises(ModelNotSupportedError, match=r"rows of shape \(4, 5\)"):
-        Network.from_keras(keras.Sequential([keras.Input((4, 5)), L.Dense(1)]))
-    with pytest.raises(ModelNotSupportedError, match="not int"):
-        Network.from_keras(3)
+        Model.of(keras.Sequential([keras.Input((4, 5)), L.Dense(1)]))
+    with pytest.raises(ModelNotSupportedError, match="a int is not a model that is read"):
+        Model.of(3)
 
 
 def test_lambda_layers_are_refused():
@@ -777,13 +765,13 @@ def test_lambda_layers_are_refused():
     with pytest.raises(
         ModelNotSupportedError, match=r"'sly' \(Lambda\) holds Python code.*never read"
     ):
-        Network.from_keras(model)
+        Model.of(model)
 
 
 def test_missing_keras(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras", None)
     with pytest.raises(MissingExtraError, match=r"proplace\[keras\]"):
-        Network.from_keras(object())
+        from_keras(object())
 
 
 def test_missing_backend(monkeypatch):
@@ -795,7 +783,7 @@ def test_missing_backend(monkeypatch):
     with pytest.raises(
         MissingExtraError, match=r"'tensorflow', which is not installed.*KERAS_BACKEND"
     ):
-        Network.from_keras(object())
+        from_keras(object())
 
 
 # -- any model ---------------------------------------------------------------------------------------

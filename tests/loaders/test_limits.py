@@ -24,12 +24,12 @@ import json, resource, sys
 from pathlib import Path
 import numpy, onnx
 import onnx.inliner, onnx.numpy_helper
-from proplace.core.network import Network
+from proplace.loaders.model import Model
 pages = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (pages + 400 * 2**20,) * 2)
 for path in sys.argv[1:]:
     try:
-        print(json.dumps([path, "read", str(Network.load(path))]), flush=True)
+        print(json.dumps([path, "read", str(Model.of(path))]), flush=True)
     except BaseException as error:
         print(json.dumps([path, type(error).__name__, str(error)]), flush=True)
 """
@@ -67,7 +67,7 @@ def test_long_files_are_not_read(tmp_path, suffix):
     with path.open("wb") as file:
         file.truncate(limits.MODEL_BYTES + 1)  # holes take no room
     with pytest.raises(ModelFileError, match=r"268,435,457 bytes; at most 256 MiB are read"):
-        Network.load(path)
+        Model.of(path)
 
 
 def zip_bomb(path, members, bomb, size):
@@ -124,11 +124,11 @@ def test_a_damaged_end_or_beginning_is_no_archive(tmp_path):
     for content in (b"x" + good, good + b"x", good[:-2] + b"\x01\x00c", b"GIF89a" + good):
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match="begin and end as a zip archive"):
-            Network.load(path)
+            Model.of(path)
     # An archive before the archive: the first member of the second is not where the file begins.
     path.write_bytes(good + good)
     with pytest.raises(ModelFileError, match="does not begin where the file does"):
-        Network.load(path)
+        Model.of(path)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -143,7 +143,7 @@ def test_members_that_occur_twice_or_are_packed_otherwise(tmp_path):
             for name in names:
                 archive.writestr(name, b"x")
         with pytest.raises(ModelFileError, match=message):
-            Network.load(path)
+            Model.of(path)
 
 
 # -- npz ---------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_an_array_with_and_without_its_suffix(tmp_path):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("W0", npy((1, 2), data=bytes(16)))
     with pytest.raises(ModelFileError, match="'W0' is in the archive twice"):
-        Network.load(path)
+        Model.of(path)
 
 
 # -- ONNX --------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_graphs_that_ask_for_much(onnx_file):
 def test_complex_weights_in_a_graph(onnx_file):
     path = onnx_file("m", [("MatMul", ["x", "W"], ["y"], {})], {"W": np.ones((3, 1)) * 1j})
     with pytest.raises(ModelNotSupportedError, match="'W' holds complex numbers"):
-        Network.load(path)
+        Model.of(path)
 
 
 def test_columns_that_are_only_claimed(tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
-from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -16,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from proplace.core.errors import MissingExtraError, ModelFileError, ModelNotSupportedError
-from proplace.core.network import Network
 from proplace.explain.robustness import certify
 from proplace.loaders.model import Model
 from support.models import (
@@ -28,6 +26,7 @@ from support.models import (
     fitted,
     people,
 )
+from support.networks import NetworkOf
 from support.tiers import quick
 
 onnx = pytest.importorskip("onnx")
@@ -85,9 +84,9 @@ def test_skl2onnx(*, pipelines, data, name, kind, zipmap, tmp_path):
         return path
 
     path = export(tmp_path / "model.onnx", zipmap)
-    network = Network.load(path)
+    network = NetworkOf(path)
     if zipmap and kind is np.float64:  # which onnxruntime does not run
-        assert network == Network.load(export(tmp_path / "plain.onnx", False))
+        assert network.network == NetworkOf(export(tmp_path / "plain.onnx", False)).network
         return
     labels, p = run(path, data.fresh)
     if zipmap:
@@ -102,9 +101,9 @@ def test_skl2onnx(*, pipelines, data, name, kind, zipmap, tmp_path):
     assert clear.mean() > 0.9
     assert network.precision == np.dtype(kind).name
     assert network.outputs == (1 if p.shape[1] == 2 else 3)
-    assert network.scale is not None
+    assert network.model.has_preprocessing
     if kind is np.float64:
-        theirs = Network.from_sklearn(model)
+        theirs = NetworkOf(model)
         for mine, layer in zip(network.layers, theirs.layers, strict=True):
             np.testing.assert_allclose(mine.W, layer.W, rtol=1e-12)
 
@@ -117,7 +116,7 @@ def test_skl2onnx_raw_scores(pipelines, data, kind, tmp_path):
     graph = skl2onnx.to_onnx(model, data.X[:1].astype(kind), options=options)
     path = tmp_path / "model.onnx"
     path.write_bytes(graph.SerializeToString())
-    network = Network.load(path)
+    network = NetworkOf(path)
     labels, scores = run(path, data.fresh)
     logits = network.logits(data.fresh)
     if network.outputs == 2 or logits.shape[1] == scores.shape[1]:
@@ -271,7 +270,7 @@ def test_torch_exporters(*, name, dtype, dynamo, binary, multi, tmp_path):
     else:
         options = {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}
     path = export_torch(module, tmp_path / "model.onnx", rows, dynamo=dynamo, **options)
-    network = Network.load(path)
+    network = NetworkOf(path)
     X = rows.double().numpy()
     (out,) = run(path, X)
     with torch.no_grad():
@@ -288,7 +287,7 @@ def test_torch_exporters(*, name, dtype, dynamo, binary, multi, tmp_path):
     np.testing.assert_allclose(mine, exact, atol=1e-6 if name == "scaled" else 1e-9)
     assert_close(mine, out)
     assert network.precision == dtype
-    assert (network.scale is not None) == (name == "scaled")
+    assert network.model.has_preprocessing == (name == "scaled")
 
 
 # -- graphs made by hand -----------------------------------------------------------------------
@@ -489,18 +488,18 @@ GRAPHS = {
 def test_graphs(name, tmp_path):
     path = write(tmp_path / "model.onnx", *GRAPHS[name])
     X = RNG.standard_normal((40, 3)).astype(np.float32).astype(np.float64)
-    network = Network.load(path)
+    network = NetworkOf(path)
     assert_close(network.logits(X), run(path, X)[0])
     assert network.widths == (4,)
     scaled = name in ("scaled_in_front", "scaler", "batch_norm_everywhere")
-    assert (network.scale is not None) == scaled
+    assert network.model.has_preprocessing == scaled
 
 
 def test_batch_and_inputs_without_a_size(tmp_path):
     path = write(tmp_path / "a.onnx", *GRAPHS["scaled_in_front"], shape=("n", "d"))
-    assert Network.load(path).inputs == 3
+    assert NetworkOf(path).inputs == 3
     path = write(tmp_path / "b.onnx", *GRAPHS["matmul_add"], shape=None)
-    assert Network.load(path).inputs == 3
+    assert NetworkOf(path).inputs == 3
 
 
 def classifier(**attributes):
@@ -516,7 +515,7 @@ def classifier(**attributes):
 def test_linear_classifier_with_softmax(tmp_path):
     path = write(tmp_path / "model.onnx", [classifier(post_transform="SOFTMAX")])
     X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
-    assert_close(Network.load(path).predict_proba(X), run(path, X)[0])
+    assert_close(NetworkOf(path).predict_proba(X), run(path, X)[0])
 
 
 def test_one_row_of_coefficients(tmp_path):
@@ -524,7 +523,7 @@ def test_one_row_of_coefficients(tmp_path):
         tmp_path / "model.onnx", [classifier(coefficients=[1.0, 2.0, 3.0], intercepts=[0.5])]
     )
     X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
-    p = Network.load(path).predict_proba(X)
+    p = NetworkOf(path).predict_proba(X)
     assert_close(p, run(path, X)[0])
 
 
@@ -641,7 +640,7 @@ def test_outputs_that_contradict_the_logits_are_refused(name, tmp_path):
     path = tmp_path / "model.onnx"
     write(path, nodes, CONSTANTS, outputs=outputs, labels=labels, label_type=LABEL[kind])
     with pytest.raises(ModelNotSupportedError, match=r"model\.onnx: output '[qkb]' (is|names)"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 @pytest.mark.parametrize(
@@ -659,7 +658,7 @@ def test_values_by_name_are_not_worked_out_further(tmp_path, last):
     nodes = [*SOFT, node("ZipMap", ["s"], ["named"], classlabels_int64s=[0, 1]), last]
     path = write(tmp_path / "model.onnx", nodes, CONSTANTS, outputs=("q",))
     with pytest.raises(ModelNotSupportedError, match=r"takes values by name, which is not read"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 CONSISTENT = {
@@ -727,7 +726,7 @@ def test_outputs_that_say_the_same_as_the_logits(name, tmp_path):
     constants = CONSTANTS | {"two_i": np.int64([2])}
     path = tmp_path / "model.onnx"
     write(path, nodes, constants, outputs=outputs, labels=labels, label_type=LABEL[kind])
-    network = Network.load(path)
+    network = NetworkOf(path)
     X = RNG.standard_normal((50, 3)).astype(np.float32).astype(np.float64)
     if labels:
         given = np.ravel(run(path, X)[-1]).tolist()
@@ -740,26 +739,26 @@ def test_no_output(tmp_path):
     nodes = [*HIDDEN, *HEAD, node("ArgMax", ["y"], ["k"], axis=1)]
     path = write(tmp_path / "model.onnx", nodes, WEIGHTS, outputs=())
     with pytest.raises(ModelFileError, match="has no output"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_the_graph_is_run_for_comparison(tmp_path, monkeypatch):
     """Whatever the reader gets wrong, onnxruntime shows it."""
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
-    Network.load(path)
+    NetworkOf(path)
     monkeypatch.setattr("proplace.loaders.layers.Chain.add_bias", lambda self, where, b: None)
     with pytest.raises(ModelNotSupportedError, match=r"'y' of the graph differs"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_labels_are_compared_with_the_own_run(tmp_path, monkeypatch):
     nodes = [*ONE, node("Add", ["z", "one"], ["a"]), node("Greater", ["a", "zero"], ["k"])]
     path = tmp_path / "m.onnx"
     write(path, nodes, CONSTANTS, outputs=(), labels=("k",), label_type=LABEL["bool"])
-    Network.load(path)
+    NetworkOf(path)
     monkeypatch.setattr("proplace.loaders.layers.Chain.add_bias", lambda self, where, b: None)
     with pytest.raises(ModelNotSupportedError, match=r"'k' of the graph differs"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_only_what_was_read_is_run(tmp_path, monkeypatch):
@@ -774,7 +773,7 @@ def test_only_what_was_read_is_run(tmp_path, monkeypatch):
     dead = node("ConstantOfShape", ["size"], ["huge"])
     nodes, constants = GRAPHS["matmul_add"]
     path = write(tmp_path / "m.onnx", [dead, *nodes], constants | {"size": np.int64([10**12])})
-    Network.load(path)
+    NetworkOf(path)
     (data,) = seen
     assert "ConstantOfShape" not in {
         n.op_type for n in onnx.load_model_from_string(data).graph.node
@@ -787,41 +786,41 @@ def test_classes_that_are_named_in_two_ways(tmp_path):
         nodes = [classifier(classlabels_ints=labels), names]
         path = write(tmp_path / "model.onnx", nodes, outputs=("q",), labels=("k",))
         if labels == [0, 1]:
-            assert Network.load(path).outputs == 1
+            assert NetworkOf(path).outputs == 1
             continue
         with pytest.raises(ModelNotSupportedError, match=r"name the classes in two ways .*127\]"):
-            Network.load(path)
+            NetworkOf(path)
 
 
 def test_attributes_of_another_type(tmp_path):
     nodes = [node("Constant", [], ["c"], value=3), node("MatMul", ["x", "c"], ["y"])]
     with pytest.raises(ModelNotSupportedError, match=r"\(Constant\) holds 'value'; only numbers"):
-        Network.load(write(tmp_path / "constant.onnx", nodes))
+        NetworkOf(write(tmp_path / "constant.onnx", nodes))
     path = write(tmp_path / "transform.onnx", [classifier(post_transform=3)], CONSTANTS)
     with pytest.raises(ModelNotSupportedError, match="2 classes and post_transform '3'"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 64, 200])
 def test_fixed_batch_is_compared_too(tmp_path, monkeypatch, batch):
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"], shape=(batch, 3))
-    Network.load(path)
+    NetworkOf(path)
     monkeypatch.setattr("proplace.loaders.layers.Chain.add_bias", lambda self, where, b: None)
     with pytest.raises(ModelNotSupportedError, match="of the graph differs"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_onnxruntime_is_not_needed(tmp_path, monkeypatch):
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert Network.load(path).inputs == 3
+    assert NetworkOf(path).inputs == 3
 
 
 def test_constants_keep_their_rounding(tmp_path):
     fine = np.float64([[1.0 / 3.0], [2.0], [3.0]])
     nodes = [node("Cast", ["W"], ["V"], to=TensorProto.FLOAT), node("MatMul", ["x", "V"], ["y"])]
-    network = Network.load(write(tmp_path / "model.onnx", nodes, {"W": fine}))
+    network = NetworkOf(write(tmp_path / "model.onnx", nodes, {"W": fine}))
     np.testing.assert_array_equal(network.layers[0].W[0], fine.astype(np.float32)[:, 0])
     assert network.precision == "float32"
 
@@ -852,7 +851,7 @@ def test_casts_to_half_precision_are_rejected(tmp_path, kind, whole):
         with pytest.raises(
             ModelNotSupportedError, match=rf"Cast\) makes {kind.lower()} numbers.*float"
         ):
-            Model.of(path) if whole else Network.load(path)
+            Model.of(path) if whole else NetworkOf(path)
 
 
 def test_graphs_in_half_precision_are_rejected_and_the_advice_works(tmp_path):
@@ -866,7 +865,7 @@ def test_graphs_in_half_precision_are_rejected_and_the_advice_works(tmp_path):
         return export_torch(module, tmp_path / "model.onnx", rows, verbose=False)
 
     path = export(torch.float16)
-    for read in (Network.load, Model.of):
+    for read in (Model.of,):
         with pytest.raises(
             ModelNotSupportedError, match=r"float16 numbers.*export\(model\.float\(\)"
         ):
@@ -962,21 +961,6 @@ def test_three_classes(tmp_path):
         model = Model.of(export_sklearn(tmp_path / "m.onnx", pipe, frame, zipmap=False))
         assert model.classes == ("bad", "fair", "good")
         assert (model.predict(frame) == pipe.predict(frame)).mean() > 0.99
-
-
-def test_a_file_of_several_inputs_is_sent_to_the_whole_model(tmp_path):
-    frame, y = people()
-    table = frame[NUMBERS]
-    pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(table.to_numpy(), y)
-    several = make_pipeline(
-        make_column_transformer((StandardScaler(), NUMBERS)), LogisticRegression()
-    ).fit(table, y)
-    path = export_sklearn(tmp_path / "m.onnx", several, table, zipmap=False)
-    with pytest.raises(ModelNotSupportedError, match=r"read it with Model.of.path., or export it"):
-        Network.load(path)
-    assert (Model.of(path).predict(table) == several.predict(table)).all()
-    net = Network.load(export_sklearn(tmp_path / "m.onnx", pipe, 2, zipmap=False))
-    assert (net.predict(table.to_numpy()) == (pipe.predict(table.to_numpy()) == "yes")).all()
 
 
 def test_float32_margins_are_those_of_the_table_s_numbers(tmp_path):
@@ -1263,7 +1247,7 @@ def test_other_graphs_are_refused_by_name(name, tmp_path):
     nodes, constants, message = REFUSED[name]
     path = write(tmp_path / "model.onnx", nodes, WEIGHTS | constants)
     with pytest.raises(ModelNotSupportedError, match=message):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_batch_norm_without_a_variance(tmp_path):
@@ -1273,21 +1257,18 @@ def test_batch_norm_without_a_variance(tmp_path):
     with pytest.raises(
         ModelFileError, match=r"'odd' .BatchNormalization. has a variance that is not"
     ):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_inputs_are_refused(tmp_path):
-    path = write(tmp_path / "a.onnx", *GRAPHS["matmul_add"], inputs=("x", "z"))
-    with pytest.raises(ModelNotSupportedError, match=r"2 inputs .'x', 'z'"):
-        Network.load(path)
     path = write(tmp_path / "b.onnx", *GRAPHS["matmul_add"], shape=("n", 1, 3))
     with pytest.raises(ModelNotSupportedError, match="input 'x' has 3 dimensions"):
-        Network.load(path)
+        NetworkOf(path)
     path = write(tmp_path / "c.onnx", *GRAPHS["matmul_add"], outputs=("h", "y"))
     with pytest.raises(
         ModelNotSupportedError, match=r"output 'h' cannot be worked out from the logits"
     ):
-        Network.load(path)
+        NetworkOf(path)
 
 
 # -- damaged files -----------------------------------------------------------------------------
@@ -1303,7 +1284,7 @@ def test_any_cut_or_changed_byte_is_an_error_of_this_package(tmp_path):
             content[place] = rng.integers(256)
         path.write_bytes(bytes(content[: rng.integers(len(whole) // 2, len(whole) + 1)]))
         try:
-            network = Network.load(path)
+            network = NetworkOf(path)
         except (ModelFileError, ModelNotSupportedError):
             continue
         assert network.inputs == 3
@@ -1329,14 +1310,14 @@ def test_any_cut_or_changed_byte_is_an_error_of_this_package(tmp_path):
 def test_graphs_that_no_exporter_writes(nodes, constants, message, tmp_path):
     path = write(tmp_path / "model.onnx", nodes, WEIGHTS | constants)
     with pytest.raises(ModelFileError, match=message):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_nan_weights(tmp_path):
     path = write(tmp_path / "model.onnx", [node("MatMul", ["x", "W"], ["y"])],
                  {"W": np.full((3, 1), np.nan, dtype=np.float32)})  # fmt: skip
     with pytest.raises(ModelFileError, match=r"model\.onnx: W of layer 1 holds NaN"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def external(path, change=lambda info: None):
@@ -1355,7 +1336,7 @@ def test_external_data_beside_the_model(tmp_path):
     path = tmp_path / "model.onnx"
     external(path)
     X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)
-    assert_close(Network.load(path).logits(X), run(path, X)[0])
+    assert_close(NetworkOf(path).logits(X), run(path, X)[0])
 
 
 def test_external_data_elsewhere_is_refused(tmp_path):
@@ -1373,14 +1354,14 @@ def test_external_data_elsewhere_is_refused(tmp_path):
         external(path, set_location(location))
         (path.parent / "weights.bin").replace(tmp_path / "weights.bin")
         with pytest.raises(ModelFileError, match="outside of the model's folder"):
-            Network.load(path)
+            NetworkOf(path)
     external(path)
     (path.parent / "weights.bin").replace(tmp_path / "weights.bin")
     with pytest.raises(ModelFileError, match=r"weights\.bin', which is missing"):
-        Network.load(path)
+        NetworkOf(path)
     (path.parent / "weights.bin").symlink_to(tmp_path / "weights.bin")
     with pytest.raises(ModelFileError, match="outside of the model's folder"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_truncated_external_data(tmp_path):
@@ -1388,10 +1369,11 @@ def test_truncated_external_data(tmp_path):
     external(path)
     (tmp_path / "weights.bin").write_bytes(b"123")
     with pytest.raises(ModelFileError, match="truncated"):
-        Network.load(path)
+        NetworkOf(path)
 
 
 def test_missing_onnx(monkeypatch, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"anything")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingExtraError, match=r"proplace\[onnx\]"):
-        Network.from_onnx(tmp_path / "model.onnx")
+        Model.of(tmp_path / "model.onnx")

@@ -35,9 +35,9 @@ from sklearn.svm import LinearSVC
 
 from proplace import Continuous, Model, Schema
 from proplace.core.errors import InputError, ModelNotSupportedError, SchemaError, TargetError
-from proplace.core.network import Network
 from proplace.schema import Binary, Categorical, IfThen, Ordinal, Then
 from support.models import CLASSIFIERS, NUMBERS, PREPROCESSING, fitted, people, scaled
+from support.networks import NetworkOf
 from support.tiers import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -94,7 +94,7 @@ def test_trained_weights_are_never_changed():
     frame, y = people()
     for name in ("pca", "scaled one-hot", "infrequent"):
         pipe = fitted(name, "mlp", frame, y)
-        layers = Model.of(pipe).network.layers
+        layers = NetworkOf(pipe).layers
         for layer, W, b in zip(layers, pipe[-1].coefs_, pipe[-1].intercepts_, strict=True):
             np.testing.assert_array_equal(layer.W, W.T)
             np.testing.assert_array_equal(layer.b, b)
@@ -414,16 +414,6 @@ def test_steps_are_refused_with_a_next_step_that_works(step, message, right):
         assert (Model.of(pipe).predict(frame) == pipe.predict(frame)).all()
 
 
-def test_a_network_of_a_pipeline_with_categories_is_sent_to_the_whole_model():
-    frame, y = people()
-    pipe = fitted("scaler and one-hot", "logistic", frame, y)
-    with pytest.raises(
-        ModelNotSupportedError, match=r"'job' as a category.*read it whole with Model.of"
-    ):
-        Network.from_sklearn(pipe)
-    assert (Model.of(pipe).predict(frame) == pipe.predict(frame)).all()
-
-
 def test_a_missing_category_is_refused_with_a_next_step_that_works():
     frame, y = people(missing=True)
     steps = ColumnTransformer([("w", OneHotEncoder(), ["job"])])
@@ -440,23 +430,23 @@ def test_other_activations_are_refused(binary, activation):
     model = fit(Pipeline([("scale", StandardScaler()), ("net", mlp(activation=activation))]),
                 binary.X, binary.y)  # fmt: skip
     with pytest.raises(ModelNotSupportedError, match=f"'net'.*{activation}.*activation='relu'"):
-        Network.from_sklearn(model)
+        Model.of(model)
 
 
 def test_labels_are_refused(binary):
     model = fit(mlp(), binary.Z, np.column_stack([binary.y, 1 - binary.y]))
     with pytest.raises(ModelNotSupportedError, match="MLPClassifier has 2 independent labels"):
-        Network.from_sklearn(model)
+        Model.of(model)
 
 
 def test_one_vs_rest_is_refused(multi):
     wrapped = OneVsRestClassifier(LogisticRegression()).fit(multi.Z, multi.y)
     with pytest.raises(ModelNotSupportedError, match="OneVsRestClassifier"):
-        Network.from_sklearn(wrapped)
+        Model.of(wrapped)
     model = LogisticRegression().fit(multi.Z, multi.y)
     model.multi_class = "ovr"  # an option of scikit-learn <= 1.7
     with pytest.raises(ModelNotSupportedError, match=r"LogisticRegression.*one-vs-rest.*lbfgs"):
-        Network.from_sklearn(model)
+        Model.of(model)
 
 
 class OwnProbabilities(LogisticRegression):
@@ -467,7 +457,7 @@ class OwnProbabilities(LogisticRegression):
 def test_probabilities_of_its_own_are_refused(data):
     model = OwnProbabilities().fit(data.Z, data.y)
     with pytest.raises(ModelNotSupportedError, match="predict_proba of OwnProbabilities"):
-        Network.from_sklearn(model)
+        Model.of(model)
 
 
 @pytest.mark.parametrize(
@@ -480,26 +470,26 @@ def test_probabilities_of_its_own_are_refused(data):
 )
 def test_not_fitted_is_refused(model, name):
     with pytest.raises(ModelNotSupportedError, match=rf"{name}.*not fitted; call fit\(\)"):
-        Network.from_sklearn(model)
+        Model.of(model)
 
 
 def test_scaler_not_fitted_is_refused(binary):
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(binary.X, binary.y)
     model.steps[0] = ("scale", StandardScaler())
     with pytest.raises(ModelNotSupportedError, match=r"'scale'.*not fitted"):
-        Network.from_sklearn(model)
+        Model.of(model)
 
 
 def test_other_models_are_refused(binary):
     forest = RandomForestClassifier(2).fit(binary.Z, binary.y)
     with pytest.raises(ModelNotSupportedError, match="RandomForestClassifier"):
-        Network.from_sklearn(forest)
+        Model.of(forest)
     search = GridSearchCV(LogisticRegression(), {"C": [1.0]}).fit(binary.Z, binary.y)
-    assert_same(Network.from_sklearn(search), search, binary.fresh_Z)
+    assert_same(NetworkOf(search), search, binary.fresh_Z)
     with pytest.raises(ModelNotSupportedError, match="int"):
-        Network.from_sklearn(3)
+        Model.of(3)
     with pytest.raises(ModelNotSupportedError, match="passthrough"):
-        Network.from_sklearn(Pipeline([("a", "passthrough")]))
+        Model.of(Pipeline([("a", "passthrough")]))
 
 
 # -- the network alone -----------------------------------------------------------------------------
@@ -521,7 +511,7 @@ def test_other_models_are_refused(binary):
 def test_predictions_are_those_of_the_pipeline(data, classifier, scalers):
     X, fresh = (data.X, data.fresh) if scalers else (data.Z, data.fresh_Z)
     model = fit(make_pipeline(*scalers, classifier), X, data.y)
-    network = Network.from_sklearn(model)
+    network = NetworkOf(model)
     assert_same(network, model, fresh)
     assert network.outputs == (1 if len(model.classes_) == 2 else 3)
     assert network.precision == "float64"
@@ -529,20 +519,22 @@ def test_predictions_are_those_of_the_pipeline(data, classifier, scalers):
 
 def test_scalers_are_not_folded_into_the_weights(binary):
     model = fit(make_pipeline(StandardScaler(), MinMaxScaler(), mlp()), binary.X, binary.y)
-    network = Network.from_sklearn(model)
+    network = NetworkOf(model)
     for layer, coef, intercept in zip(
         network.layers, model[-1].coefs_, model[-1].intercepts_, strict=True
     ):
         np.testing.assert_array_equal(layer.W, coef.T)
         np.testing.assert_array_equal(layer.b, intercept)
     np.testing.assert_allclose(
-        network.transform(binary.fresh), model[:-1].transform(binary.fresh), atol=1e-12
+        network.transform(network.model.encode(binary.fresh)),
+        model[:-1].transform(binary.fresh),
+        atol=1e-12,
     )
 
 
 def test_float32_is_noticed(data):
     model = fit(mlp(), data.Z.astype(np.float32), data.y)
-    network = Network.from_sklearn(model)
+    network = NetworkOf(model)
     assert network.precision == "float32"
     assert_same(network, model, data.fresh_Z)
 
@@ -553,7 +545,7 @@ def test_names_of_columns_and_classes(binary):
     model = fit(make_pipeline(StandardScaler(), LogisticRegression()), frame, names)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        network = Network.from_sklearn(model)
+        network = NetworkOf(model)
     fresh = pd.DataFrame(binary.fresh, columns=list("abcde"))
     np.testing.assert_array_equal(
         model.classes_[network.predict(binary.fresh)], model.predict(fresh)
@@ -562,14 +554,14 @@ def test_names_of_columns_and_classes(binary):
 
 def test_no_intercept_means_no_bias(data):
     model = LogisticRegression(fit_intercept=False).fit(data.Z, data.y)
-    network = Network.from_sklearn(model)
+    network = NetworkOf(model)
     assert network.layers[0].b is None
     assert_same(network, model, data.fresh_Z)
 
 
 def test_sparse_coefficients(data):
     model = LogisticRegression().fit(data.Z, data.y).sparsify()
-    assert_same(Network.from_sklearn(model), model, data.fresh_Z)
+    assert_same(NetworkOf(model), model, data.fresh_Z)
 
 
 class Multinomial(LogisticRegression):
@@ -582,14 +574,14 @@ class Multinomial(LogisticRegression):
 
 def test_two_classes_fitted_as_multinomial(binary):
     model = make_pipeline(StandardScaler(), Multinomial()).fit(binary.X, binary.y)
-    network = Network.from_sklearn(model)
+    network = NetworkOf(model)
     assert network.outputs == 1
     assert_same(network, model, binary.fresh)
 
 
 def test_mlp_without_hidden_layer(data):
     model = fit(mlp(hidden_layer_sizes=()), data.Z, data.y)
-    assert_same(Network.from_sklearn(model), model, data.fresh_Z)
+    assert_same(NetworkOf(model), model, data.fresh_Z)
 
 
 @pytest.mark.parametrize(
@@ -597,7 +589,7 @@ def test_mlp_without_hidden_layer(data):
 )
 def test_linear_maps_stand_in_front_of_the_trained_layers(binary, front):
     model = fit(make_pipeline(front, mlp()), binary.X, binary.y)
-    net = Network.from_sklearn(model)
+    net = NetworkOf(model)
     assert_same(net, model, binary.fresh)
     np.testing.assert_array_equal(net.layers[0].W, model[-1].coefs_[0].T)
 

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proplace import Model, Network, Schema
+from proplace import Model, Schema
 from proplace.core.errors import InputError, MissingExtraError, ModelNotSupportedError, SchemaError
 from proplace.loaders.layers import Chain
+from proplace.loaders.torch import from_torch
 from proplace.schema import Binary, Categorical, Continuous
 from support.models import export_torch
+from support.networks import NetworkOf
 from support.tiers import examples
 
 torch = pytest.importorskip("torch")
@@ -292,7 +294,7 @@ def check(module, X, *, threshold=0.0, to_logits=lambda Y: Y):
     rounded = to_logits(single(module, X)).reshape(exact.shape)
     np.testing.assert_allclose(rounded, exact, rtol=1e-3, atol=1e-4 * np.abs(exact).max())
     if all(isinstance(feature, Continuous) for feature in model.schema.features):
-        network = Network.from_torch(module)
+        network = NetworkOf(module)
         assert network.inputs == X.shape[1]
         np.testing.assert_allclose(
             network.logits(X), exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max()
@@ -336,7 +338,7 @@ def test_numbers_take_their_scaling_into_the_schema():
         ("x2", 40.0, 11.0),
         ("x4", 0.0, 2.0),
     ]
-    assert not Model.of(Numbers(4)).network.input_transform
+    assert not NetworkOf(Numbers(4)).input_transform
 
 
 def test_an_embedding_makes_a_category():
@@ -348,8 +350,6 @@ def test_an_embedding_makes_a_category():
     assert (model.predict(as_whole) == model.predict(table)).all()
     with pytest.raises(SchemaError, match="x3"):
         model.predict(table.replace({"x3": {1.0: 3.0}}))
-    with pytest.raises(ModelNotSupportedError, match=r"takes 'x0' as a category.*Model.of"):
-        Network.from_torch(TwoEmbeddings(4))
 
 
 def test_a_one_hot_needs_no_matrix():
@@ -596,7 +596,7 @@ def test_layers_that_are_left_out():
         ).train()
         P = np.exp(doubled(module, X)) if isinstance(last, nn.LogSoftmax) else doubled(module, X)
         P = P if outputs > 1 else np.hstack([1.0 - P, P])
-        for network in (Network.from_torch(module), Model.of(module).network):
+        for network in (NetworkOf(module), NetworkOf(module)):
             np.testing.assert_allclose(network.predict_proba(X), P, atol=1e-9)
         assert module.training, "the training flag is kept"
 
@@ -620,7 +620,7 @@ def test_one_relu_used_twice():
     module = SharedReLU()
     X = rows()
     np.testing.assert_allclose(
-        Network.from_torch(module).predict_proba(X)[:, 1], doubled(module, X), atol=1e-12
+        NetworkOf(module).predict_proba(X)[:, 1], doubled(module, X), atol=1e-12
     )
     assert module.training
 
@@ -636,8 +636,8 @@ def test_precision_is_that_of_all_parameters():
         def forward(self, x):
             return self.last(self.first(x.double()).relu().to(self.last.weight.dtype))
 
-    assert Network.from_torch(Mixed().double()).precision == "float64"
-    assert Network.from_torch(Mixed()).precision == "float32"
+    assert NetworkOf(Mixed().double()).precision == "float64"
+    assert NetworkOf(Mixed()).precision == "float32"
 
 
 class OnlyFloat32(nn.Module):
@@ -653,10 +653,10 @@ class OnlyFloat32(nn.Module):
 def test_small_differences_show_in_float32():
     """A module that runs in float32 alone is compared to the rounding of float32, no wider."""
     module = OnlyFloat32().train()
-    assert Network.from_torch(module).outputs == 1
+    assert NetworkOf(module).outputs == 1
     assert all(m.training for m in module.modules())
     module.factor = 1.001
-    read = Network.from_torch(module).layers[-1].W
+    read = NetworkOf(module).layers[-1].W
     np.testing.assert_array_equal(read, 1.001 * module.net[-1].weight.detach().double().numpy())
 
 
@@ -668,12 +668,12 @@ def test_half_precision_is_rejected_and_the_advice_works(kinds, normed):
     for part, kind in zip((first, last), kinds, strict=True):
         getattr(part, kind)()
     module = nn.Sequential(first, nn.ReLU(), last).eval()
-    for read in (Network.from_torch, Model.of):
+    for read in (Model.of,):
         with pytest.raises(ModelNotSupportedError, match=r"float16.*module\.float\(\)"):
             read(module)
     weights = [p.detach().double().numpy() for p in module.parameters()]
     X = np.random.default_rng(0).normal(size=(200, 3))
-    for net in (Network.from_torch(module.float()), Model.of(module.float()).network):
+    for net in (NetworkOf(module.float()), NetworkOf(module.float())):
         assert net.precision == "float32"
         np.testing.assert_array_equal(net.layers[-1].W, weights[-2])
         np.testing.assert_allclose(net.logits(X), doubled(module, X), atol=1e-5)
@@ -711,7 +711,7 @@ def test_folding_in_torch_gives_the_same_network():
     fused = copy.deepcopy(module)
     fused[1] = nn.utils.fusion.fuse_linear_bn_eval(module[1], module[2])
     fused[2] = nn.Identity()
-    ours, theirs = Network.from_torch(module), Network.from_torch(fused)
+    ours, theirs = NetworkOf(module), NetworkOf(fused)
     for a, b in zip(ours.layers, theirs.layers, strict=True):
         np.testing.assert_allclose(a.W, b.W, rtol=1e-5)
         np.testing.assert_allclose(a.b, b.b, rtol=1e-4, atol=1e-6)
@@ -804,7 +804,7 @@ def test_batch_norm_without_statistics():
         ModelNotSupportedError, match=r"no running statistics.*track_running_stats=True"
     ):
         Model.of(build(tracked=False))
-    assert Model.of(build(tracked=True)).network.widths == (4,)
+    assert NetworkOf(build(tracked=True)).widths == (4,)
 
 
 # -- what cannot be taken, and what to do then -------------------------------------------------------
@@ -1100,7 +1100,7 @@ def test_computed_weights(computed, bake):
 def test_hooks_are_seen():
     module = OneEmbedding(4).eval()
     X = rows()
-    before = Model.of(module).network.logits(Model.of(module).encode(X))
+    before = NetworkOf(module).logits(X)
     module.head[0].register_forward_hook(lambda m, args, out: out * 2)
     model = check(module, X)
     assert not np.allclose(model.network.logits(model.encode(X)), before)
@@ -1108,7 +1108,7 @@ def test_hooks_are_seen():
 
 def test_complex_weights_are_refused():
     with pytest.raises(ModelNotSupportedError, match="Linear has complex weights; a ReLU"):
-        Network.from_torch(nn.Linear(3, 2, dtype=torch.complex64))
+        Model.of(nn.Linear(3, 2, dtype=torch.complex64))
 
 
 @pytest.mark.parametrize(
@@ -1135,7 +1135,7 @@ def test_other_layers_are_refused_by_name(layer, hint):
     module = nn.Sequential(first, nn.Sequential(layer), *rest)
     name = rf"layer '1\.0' \({type(layer).__name__}\).*{hint}"
     with pytest.raises(ModelNotSupportedError, match=name):
-        Network.from_torch(module)
+        Model.of(module)
 
 
 @pytest.mark.parametrize(
@@ -1159,18 +1159,18 @@ def test_other_layers_are_refused_by_name(layer, hint):
         (nn.Sequential(nn.Flatten()), "no Linear layer"),
         (nn.Sequential(nn.LazyLinear(2)), "'0' .LazyLinear. has no weights"),
         (nn.Linear(3, 2, device="meta"), "has no weights"),
-        ({"weight": 1}, "takes a torch.nn.Module, not dict"),
+        ({"weight": 1}, "a dict is not a model that is read"),
     ],
 )
 def test_other_chains_are_refused(module, message):
     with pytest.raises(ModelNotSupportedError, match=message):
-        Network.from_torch(module)
+        Model.of(module)
 
 
 def test_missing_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"proplace\[torch\]"):
-        Network.from_torch(object())
+        from_torch(object())
 
 
 # -- what the ONNX export of a module says ---------------------------------------------------------
@@ -1285,7 +1285,7 @@ def test_clamp_of_an_exported_module_is_a_relu(tmp_path, dynamo):
 
     module = Clamped()
     path = export_torch(module, tmp_path / "m.onnx", torch.zeros(4, 3), dynamo=dynamo)
-    assert Model.of(path).network.widths == Model.of(module).network.widths
+    assert NetworkOf(path).widths == NetworkOf(module).widths
 
 
 def test_table_of_names_is_sent_to_the_names_of_the_model():

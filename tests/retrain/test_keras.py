@@ -45,7 +45,7 @@ def train(model, *callbacks, y=Y, epochs=4):
 
 
 def network(model):
-    return pp.Network.from_keras(model)
+    return pp.Model.of(model).network
 
 
 def moved(before, after):

@@ -43,7 +43,7 @@ def fitted(*steps, rows=X, y=None, hidden=(5, 4), **settings):
 
 
 def network(model):
-    return pp.Network.from_sklearn(model)
+    return pp.Model.of(model).network
 
 
 def turned(y):
@@ -99,7 +99,7 @@ def history(model, count):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_boxes_of_every_kind(make, scaled):
     model = fitted(*[StandardScaler()] * scaled)
-    shifts = make(model)
+    shifts = make(model).encoded_as(model)
     later = pp.retrain.refit_within(model, NEW, labels(2), shifts)
     assert shifts.contains(network(later))
     entered = shifts.project(network(model))

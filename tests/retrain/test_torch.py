@@ -84,7 +84,7 @@ def adam(module, lr=0.02):
 
 
 def network(module):
-    return pp.Network.from_torch(module)
+    return pp.Model.of(module).network
 
 
 def moved(before, after):
@@ -198,7 +198,7 @@ def test_layers_without_bias(bias):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_batch_norm(dtype, bias, box):
     module = with_norms(bias=bias, dtype=dtype)
-    shifts = BOXES[box](module)
+    shifts = BOXES[box](module).encoded_as(module)
     fixed = [copy.deepcopy(norm.state_dict()) for norm in norms(module)]
     trained_within(module, shifts)
     for norm, state in zip(norms(module), fixed, strict=True):
@@ -255,8 +255,9 @@ def test_a_box_behind_other_batch_norms_is_refused():
     module, other = with_norms(bias=False), with_norms(bias=False, seed=1)
     for mine, theirs in zip(norms(module)[:1], norms(other)[:1], strict=True):
         theirs.load_state_dict(mine.state_dict())
+    box = pp.Shifts.of(network(other), 0.01).encoded_as(module)
     with raises(DeltaError, name=None, match="batch norm"):
-        pp.retrain.stay_within(module, pp.Shifts.of(network(other), 0.01))
+        pp.retrain.stay_within(module, box)
 
 
 class Shared(nn.Module):

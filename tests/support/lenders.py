@@ -119,7 +119,7 @@ class Lender:
         model = MLPClassifier((8, 8), max_iter=40, learning_rate_init=0.01, random_state=seed)
         with pytest.warns(ConvergenceWarning):
             model.fit(self.X, self.y)
-        return pp.Network.from_sklearn(model)
+        return pp.Model.of(model).network
 
 
 def _every_kind(count, seed):

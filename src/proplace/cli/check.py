@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
     from proplace.core.guarantee import Member
-    from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.loaders.model import Model
     from proplace.schema import Schema
@@ -101,7 +100,7 @@ def check(
         # of trained weights: with batch norm folded in, certificates name the box that follows
         box, radius = Shifts.of(whole.network, radius), None
     demand = checker.Demand(number, radius, None, None, None if box is None else box.digest)
-    readings = [parameters(net) for net in _readings(whole, project.model or Path())]
+    readings = [parameters(whole.network)]
     others = _others(required_model)
     verdict = partial(
         _verdict, model=whole, readings=readings, shifts=box, others=others, demand=demand
@@ -136,13 +135,13 @@ def check(
 def _others(required_model: list[str] | None) -> list[Member]:
     """Read the networks of other models, each with its set."""
     from proplace.core.guarantee import Member  # noqa: PLC0415
-    from proplace.core.network import Network  # noqa: PLC0415
     from proplace.core.shifts import Shifts  # noqa: PLC0415
+    from proplace.loaders.model import Model  # noqa: PLC0415
 
     found = []
     for word in required_model or []:
         path, delta = _required(word)
-        net = Network.load(path)
+        net = Model.of(path).network
         found.append(Member(net, Shifts.of(net, delta or 0.0), str(path)))
     return found
 
@@ -341,20 +340,6 @@ def _uncovered(found: Verdict, others: Sequence[Member]) -> str:
         ):
             return f"nothing is proved of {other.name} with its delta"
     return ""
-
-
-def _readings(model: Model, path: Path) -> list[Network]:
-    """Return the networks of a model file: whole (scaling left to the table), and as it stands."""
-    from proplace.core.errors import ProplaceError  # noqa: PLC0415
-    from proplace.core.network import Network  # noqa: PLC0415
-
-    whole = model.network
-    try:
-        plain = Network.load(path)
-    except ProplaceError:  # a table of several inputs, categories: only whole
-        return [whole]
-    plain = plain if model.threshold is None else model.threshold.network(plain)
-    return [whole] if plain == whole else [whole, plain]
 
 
 def _through(model: Model, schema: Schema) -> list[Parameters]:

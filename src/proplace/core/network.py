@@ -394,44 +394,13 @@ class Network:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Network:
-        """Read a network from a file by its suffix.
+        """Read a network from an ``.npz`` file that :meth:`save` wrote, without unpickling.
 
-        Parameters
-        ----------
-        path
-            ``.npz`` (written by :meth:`save`) or ``.onnx``. Files are never unpickled.
+        The networks of all other models come from ``Model.of(model).network``.
         """
-        from proplace.loaders import load
+        from proplace.loaders.npz import read_npz
 
-        return load(Path(path))
-
-    @classmethod
-    def from_sklearn(cls, model: object) -> Network:
-        """Read a fitted ``MLPClassifier``, ``LogisticRegression`` or a pipeline with such an end."""
-        from proplace.loaders.sklearn import from_sklearn
-
-        return from_sklearn(model)
-
-    @classmethod
-    def from_torch(cls, module: object) -> Network:
-        """Read a torch module of Linear and ReLU layers whose rows are plain numbers."""
-        from proplace.loaders.torch import from_torch
-
-        return from_torch(module)
-
-    @classmethod
-    def from_keras(cls, model: object) -> Network:
-        """Read a Keras 3 model of Dense layers."""
-        from proplace.loaders.keras import from_keras
-
-        return from_keras(model)
-
-    @classmethod
-    def from_onnx(cls, path: str | os.PathLike[str]) -> Network:
-        """Read an ONNX graph of Gemm, MatMul, Add and Relu nodes."""
-        from proplace.loaders.onnx import from_onnx
-
-        return from_onnx(Path(path))
+        return read_npz(Path(path))
 
     # -- internals ---------------------------------------------------------------------------
 

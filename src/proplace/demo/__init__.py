@@ -36,16 +36,16 @@ from sklearn.neural_network import MLPClassifier
 from proplace.calibrate.delta import CalibrationWarning, calibrate_delta
 from proplace.certification import certify
 from proplace.core.errors import require
-from proplace.core.network import Network
 from proplace.core.text import visible
 from proplace.explain.proplace import Proplace
 from proplace.explain.words import Wording
+from proplace.loaders.model import Model
 from proplace.report.plots import percent
 from proplace.schema import Binary, Continuous, Linear, Schema
 
 if TYPE_CHECKING:
     from proplace.calibrate.delta import Calibration
-    from proplace.core.network import Array
+    from proplace.core.network import Array, Network
     from proplace.explain.results import Explanations
 
 _SHOWN = 6  # applicants in the table of sentences and in the report
@@ -163,7 +163,7 @@ def fit(X: Array, y: pd.Series[int], seed: int = 0) -> MLPClassifier:
 
 def train(X: Array, y: pd.Series[int], seed: int = 0) -> Network:
     """Train a small ReLU network."""
-    return Network.from_sklearn(fit(X, y, seed))
+    return Model.of(fit(X, y, seed)).network
 
 
 def retrain(X: Array, y: pd.Series[int], seed: int) -> Network:
@@ -203,7 +203,7 @@ def run(
     frame = loans.frame[list(schema.by_name)]
     X = schema.encode(frame)
     model = fit(X, loans.approved)
-    net = Network.from_sklearn(model)
+    net = Model.of(model).network
     accuracy = float((net.predict(X) == loans.approved).mean())
     console.print(
         f"[bold]{len(frame):,} mortgage applications[/bold], Boston 1990, "

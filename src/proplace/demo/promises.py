@@ -17,8 +17,8 @@ import numpy as np
 from rich.table import Table
 from sklearn.metrics import roc_auc_score
 
-from proplace.core.network import Network
 from proplace.ledger.ledger import Ledger
+from proplace.loaders.model import Model
 from proplace.report.letter import letter_of_promise
 from proplace.retrain.last_layer import repair
 from proplace.retrain.sklearn import refit_within
@@ -65,7 +65,7 @@ class Year:
 
     def auc(self, model: MLPClassifier) -> float:
         """How well a model tells approved from refused, where it was not trained on them."""
-        scores = Network.from_sklearn(model).logits(self.X[self.unseen])[:, 0]
+        scores = Model.of(model).network.logits(self.X[self.unseen])[:, 0]
         return float(roc_auc_score(self.y[self.unseen], scores))
 
 

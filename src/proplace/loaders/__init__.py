@@ -1,4 +1,4 @@
-"""Readers of trained models: one file or one object of another framework in, a Network out.
+"""Readers of trained models: one file or one object of another framework in, a model out.
 
 Nothing is ever unpickled, and a model that is not a plain ReLU network is refused with the name of
 the layer that makes it something else.
@@ -6,26 +6,16 @@ the layer that makes it something else.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from proplace.core.errors import ModelFileError, ModelNotSupportedError, NetworkError
-from proplace.loaders.files import check_file
-from proplace.loaders.verify import Whole, whole_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from proplace.core.network import Network
+    from proplace.loaders.verify import Whole
 
-__all__ = ["load", "load_whole", "whole_of"]
-
-# Where the reader of a suffix lives; imported only when such a file is read.
-_READERS = {
-    ".npz": ("proplace.loaders.npz", "read_npz"),
-    ".onnx": ("proplace.loaders.onnx", "from_onnx"),
-}
+__all__ = ["check_suffix", "read_file", "read_object"]
 
 _PICKLE = (
     "pickles are never read, because unpickling runs any code inside the file",
@@ -49,7 +39,7 @@ _REJECTED = {
 }
 
 
-def _check_suffix(path: Path) -> str:
+def check_suffix(path: Path) -> str:
     """Return the suffix of a file that is read, or raise with the two lines that convert it."""
     suffix = path.suffix.lower()
     if suffix in _REJECTED:
@@ -58,21 +48,16 @@ def _check_suffix(path: Path) -> str:
         words = {"name": path.name, "saved": path.with_suffix(".npz").name, "load": load}
         code = "".join(f"\n    {line.format(**words)}" for line in lines)
         raise ModelFileError(f"{path.name}: {reason}. Convert it once, if you trust it:{code}")
-    if suffix not in _READERS:
+    if suffix not in (".npz", ".onnx"):
         raise ModelFileError(
             f"{path.name}: files with suffix {suffix!r} are not read; save the model as one of "
-            f"{', '.join(_READERS)}"
+            ".npz, .onnx"
         )
     return suffix
 
 
-def load(path: Path) -> Network:
-    """Read a network by the suffix of its file.
-
-    Parameters
-    ----------
-    path
-        ``.npz`` (written by :meth:`Network.save`) or ``.onnx``.
+def read_file(path: Path) -> Whole:
+    """Read an ``.onnx`` file.
 
     Raises
     ------
@@ -81,49 +66,33 @@ def load(path: Path) -> Network:
     ModelNotSupportedError
         The file is fine but the model in it is not a plain ReLU network.
     """
-    check_file(path)
-    suffix = _check_suffix(path)
-    module, function = _READERS[suffix]
-    reader = cast("Callable[[Path], Network]", getattr(importlib.import_module(module), function))
+    from proplace.loaders.onnx import from_onnx  # noqa: PLC0415  (frameworks on demand)
+
     try:
-        return reader(path)
+        return from_onnx(path)
     except NetworkError as error:
         # The layers came from the file, so a wrong layer is a wrong file.
         raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
 
 
-def load_whole(path: Path) -> Whole:
-    """Read a model file from the table to the class."""
-    check_file(path)
-    suffix = path.suffix.lower()
-    try:
-        if suffix == ".onnx":
-            from proplace.loaders.onnx import whole_onnx  # noqa: PLC0415
-
-            return whole_onnx(path)
-    except NetworkError as error:  # as above
-        raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
-    return whole_network(load(path))
-
-
-def whole_of(source: object) -> Whole:
+def read_object(source: object) -> Whole:
     """Read a model of another framework from the table to the class."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
     # With torch behind it, a Keras model is a torch module too.
     if any(kind.partition(".")[0] in ("keras", "tensorflow", "tf_keras") for kind in kinds):
-        from proplace.loaders.keras import whole_keras  # noqa: PLC0415  (it takes a while)
+        from proplace.loaders.keras import from_keras  # noqa: PLC0415
 
-        return whole_keras(source)
+        return from_keras(source)
     if any(kind.startswith("torch.nn.") for kind in kinds):
-        from proplace.loaders.torch import whole_torch  # noqa: PLC0415  (frameworks on demand)
+        from proplace.loaders.torch import from_torch  # noqa: PLC0415
 
-        return whole_torch(source)
+        return from_torch(source)
     if any(kind.startswith("sklearn.") for kind in kinds):
-        from proplace.loaders.sklearn import whole_sklearn  # noqa: PLC0415  (it takes a while)
+        from proplace.loaders.sklearn import from_sklearn  # noqa: PLC0415
 
-        return whole_sklearn(source)
+        return from_sklearn(source)
     raise ModelNotSupportedError(
         f"a {type(source).__name__} is not a model that is read; give a fitted scikit-learn "
         "classifier or pipeline, a torch module, a Keras model, a Network, or the path of a model "
-        f"file ({', '.join(_READERS)})"
+        "file (.npz, .onnx)"
     )

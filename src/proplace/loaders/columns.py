@@ -165,20 +165,6 @@ class Flow:
         }
         return schema, _input_transform(columns, place, scalings, schema.width)
 
-    def numbers(self, columns: Sequence[Flowing], titles: Sequence[str]) -> InputTransform:
-        """Return the input transform from rows of plain numbers, in the order of the table."""
-        for source in self.sources.values():
-            if source.labels is not None:
-                raise ModelNotSupportedError(
-                    f"the model takes {source.name!r} as a category, so its rows are not plain "
-                    "numbers; read it whole with Model.of(model), or give the model itself where a "
-                    "network is asked for"
-                )
-        place: dict[tuple[str, int | None], int] = {
-            (name, None): i for i, name in enumerate(titles)
-        }
-        return _input_transform(columns, place, dict.fromkeys(titles, (0.0, 1.0)), len(titles))
-
     def _as_labels(self, column: Flowing) -> Flowing:
         """Write the number of a category's cell as a mixture of its labels."""
         terms: list[tuple[float, Single]] = []

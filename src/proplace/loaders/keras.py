@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.core.network import Array, Network
+    from proplace.core.network import Array
     from proplace.loaders.columns import DType
     from proplace.loaders.layers import Activation, TrainedLayer
     from proplace.loaders.verify import Whole
@@ -49,50 +49,19 @@ _HINTS = {
 }
 
 
-def from_keras(model: object) -> Network:
-    """Read a Keras 3 model of Dense layers whose rows are plain numbers.
+def from_keras(model: object) -> Whole:
+    """Read a Keras model with all that it does to the table.
 
-    Parameters
-    ----------
-    model
-        A Sequential model, or a functional one in which each layer feeds exactly the next. Dense
-        layers must have the activation relu, the last one linear, sigmoid or softmax.
-        Normalization, Rescaling and BatchNormalization layers before the first Dense layer become
-        the input transform of the network. Dropout and Flatten are skipped. A model with categories
-        or several inputs needs ``Model.of``.
+    Dense layers must have the activation relu, the last one linear, sigmoid or softmax. Dropout and
+    Flatten are skipped.
 
-        BatchNormalization and Rescaling after a Dense layer are folded into that layer, after a
-        ReLU into the next Dense layer. Their own numbers count as fixed. Shifts (delta) still refer
-        to the weights and biases of the Dense layers: see :mod:`proplace.core.transforms`. Margins
-        refer to the folded ones.
+    BatchNormalization and Rescaling after a Dense layer are folded into that layer, after a ReLU
+    into the next Dense layer. Their own numbers count as fixed. Shifts (delta) still refer to the
+    weights and biases of the Dense layers: see :mod:`proplace.core.transforms`. The precision is
+    ``float64`` only if the model computes so, which takes more than float64 weights: Keras
+    multiplies matrices in float32 on some of its backends all the same.
 
-    Returns
-    -------
-    Network
-        The model and the network run on random rows and must agree. The precision is ``float64``
-        only if the model computes so, which takes more than float64 weights: Keras multiplies
-        matrices in float32 on some of its backends all the same.
-    """
-    keras = _KerasModel(model)
-    if len(keras.inputs) != 1:
-        raise ModelNotSupportedError(
-            f"{keras.trace.title} has {len(keras.inputs)} inputs and 1 outputs; a network "
-            "takes rows of numbers, one input. Read the model with Model.of(model), or give the "
-            "model where a network is expected"
-        )
-    if keras.inputs[0].dtype in _INTEGERS and keras.trace.used() & keras.trace.flow.numeric:
-        raise ModelNotSupportedError(
-            f"{keras.trace.title} takes whole numbers ({keras.inputs[0].dtype}), which rows "
-            "of a network need not be; declare its input with dtype='float32', or read it with "
-            "Model.of(model)"
-        )
-    return keras.reading().network()
-
-
-def whole_keras(model: object) -> Whole:
-    """Read a Keras model together with its preprocessing.
-
-    See :func:`from_keras` for the layers. An input of one column is called by its name, several
+    An input of one column is called by its name, several
     columns of an input ``name_0``, ``name_1``, ...; the columns of a single input are x0, x1, ...
     until a schema names them.
 
@@ -126,7 +95,7 @@ class _KerasModel:
         self.keras = _require_keras("reading a Keras model")
         if not isinstance(model, self.keras.Model):
             raise ModelNotSupportedError(
-                f"from_keras takes a Keras 3 model, not {type(model).__name__}; models of the old "
+                f"a Keras 3 model is read here, not {type(model).__name__}; models of the old "
                 "tf.keras must be saved as .keras and loaded with keras 3"
             )
         self.model = model

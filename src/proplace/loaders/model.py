@@ -21,7 +21,6 @@ from proplace.core.errors import (
     ModelFileError,
     ModelMismatchError,
     ModelNotSupportedError,
-    NetworkError,
     OptionError,
     ProplaceError,
     SchemaError,
@@ -33,7 +32,10 @@ from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
 from proplace.core.transforms import InputTransform
+from proplace.loaders import check_suffix, read_file, read_object
 from proplace.loaders.cutoffs import Cutoff, Threshold
+from proplace.loaders.files import check_file
+from proplace.loaders.npz import read_parts
 from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema.values import refuse
@@ -149,18 +151,17 @@ class Model:
         if cutoff is not None:
             model = cls.of(source)
             return model.with_threshold(Threshold.of(cutoff, model.classes))
-        from proplace.loaders import load_whole, whole_of  # noqa: PLC0415
-
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
-            if path.suffix.lower() == ".npz":
+            check_file(path)
+            if check_suffix(path) == ".npz":
                 return cls._saved(path)
-            return cls._whole(load_whole(path), Origin.file(path))
+            return cls._whole(read_file(path), Origin.file(path))
         if isinstance(source, Model):
             return source
         if isinstance(source, Network):
             return cls._bare(source)
-        return cls._whole(whole_of(source), Origin(type(source).__name__))
+        return cls._whole(read_object(source), Origin(type(source).__name__))
 
     @classmethod
     def _bare(cls, net: Network) -> Model:
@@ -198,16 +199,10 @@ class Model:
 
     @classmethod
     def _saved(cls, path: Path) -> Model:
-        from proplace.loaders.npz import read_parts  # noqa: PLC0415
-        from proplace.loaders.verify import whole_network  # noqa: PLC0415
-
-        try:
-            network, text = read_parts(path)
-        except NetworkError as error:
-            raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
+        network, text = read_parts(path)
         origin = Origin.file(path)
         if not text:
-            return cls._whole(whole_network(network), origin)
+            return dataclasses.replace(cls._bare(network), origin=origin, bare=False)
         try:
             facts = json.loads(text)
         except (ValueError, RecursionError):

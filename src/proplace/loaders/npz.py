@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from proplace.core.errors import ModelFileError
+from proplace.core.errors import ModelFileError, NetworkError
 from proplace.core.network import NPZ_FORMAT, Network
 from proplace.core.transforms import Fold, InputTransform
-from proplace.loaders.files import Archive
+from proplace.loaders import check_suffix
+from proplace.loaders.files import Archive, check_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,11 +35,26 @@ _HEADERS = {
 
 def read_npz(path: Path) -> Network:
     """Read the network of a file, without pickle."""
+    check_file(path)
+    if check_suffix(path) != ".npz":
+        raise ModelFileError(
+            f"{path.name}: Network.load reads .npz files; read the model with Model.of({path.name!r}), "
+            "whose .network holds its layers",
+            name=path.name,
+        )
     return read_parts(path)[0]
 
 
 def read_parts(path: Path) -> tuple[Network, str]:
     """Read the network of a file and the description of the model around it; empty without one."""
+    try:
+        return _parts(path)
+    except NetworkError as error:
+        # The layers came from the file, so a wrong layer is a wrong file.
+        raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
+
+
+def _parts(path: Path) -> tuple[Network, str]:
     arrays = arrays_of(path)
     if str(arrays.get("format")) != NPZ_FORMAT:
         raise ModelFileError(

@@ -22,7 +22,7 @@ from proplace.loaders.layers import multi_label, per_column
 from proplace.loaders.onnx_graph import KNOWN, Graph, Named, Values, describe, unreadable
 from proplace.loaders.outputs import SCORES, Output, chosen_logits, predicted, understood
 from proplace.loaders.trace import ROWS, Trace, Value, check_labels
-from proplace.loaders.verify import Whole, allowance, probe_rows, probe_table, unscaled
+from proplace.loaders.verify import Whole, allowance, probe_table, unscaled
 from proplace.schema.values import is_missing
 
 if TYPE_CHECKING:
@@ -46,30 +46,14 @@ _READ = (
 )
 
 
-def from_onnx(path: Path) -> Network:
-    """Read an ONNX graph that takes rows of numbers.
+def from_onnx(path: Path) -> Whole:
+    """Read an ONNX file with all that its graph does to the table.
 
-    Parameters
-    ----------
-    path
-        The file. The graph must have one input of rows, shape (n, d), that passes linear layers
-        with a Relu between them. Fixed scaling before the first layer becomes the input transform
-        of the network. After a layer, like batch norm, it is folded into that layer, or into the
-        next one after a Relu. Shifts (delta) still refer to the weights in the file. The outputs
-        must agree with the logits: classes in their order, threshold at one half.
-
-    Returns
-    -------
-    Network
-        One sigmoid output is the probability of class 1; the logits decide the class. The
-        precision is ``float64`` if all weights are stored so, else ``float32``.
+    Rows pass linear layers with a Relu between them. After a layer, fixed scaling such as batch norm
+    is folded into that layer, or into the next one after a Relu. Shifts (delta) still refer to the
+    weights in the file. The outputs must agree with the logits: classes in their order, threshold
+    at one half. The precision is ``float64`` if all weights are stored so, else ``float32``.
     """
-    with unreadable(path):
-        return _OnnxModel(path).network()
-
-
-def whole_onnx(path: Path) -> Whole:
-    """Read an ONNX file with its preprocessing."""
     with unreadable(path):
         return _OnnxModel(path).whole()
 
@@ -103,23 +87,6 @@ class _OnnxModel:
                 )
 
     # -- results -------------------------------------------------------------------------------
-
-    def network(self) -> Network:
-        """Return the network of a graph that takes rows of numbers."""
-        if len(self.columns) != 1:
-            names = ", ".join(map(repr, self.columns))
-            raise ModelNotSupportedError(
-                f"{self.path.name}: the graph has {len(self.columns)} inputs ({names}); read it with "
-                "Model.of(path), or export it with one input that holds all columns"
-            )
-        trace = self.trace
-        input_transform = trace.flow.numbers(trace.columns, trace.titles)
-        network = self._layers().with_input_transform(input_transform)
-        rows = probe_rows(network).astype(np.float32).astype(np.float64)
-        for name in trace.flow.integers:
-            rows[:, trace.titles.index(name)] = np.round(rows[:, trace.titles.index(name)])
-        self._compare(network, rows, dict(zip(trace.titles, rows.T, strict=True)))
-        return network
 
     def whole(self) -> Whole:
         """Return the model from the table to the class."""

@@ -36,14 +36,7 @@ from sklearn.utils.validation import check_is_fitted
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.loaders.trace import Trace, Value
-from proplace.loaders.verify import (
-    Whole,
-    allowance,
-    boundary_table,
-    form_of,
-    probe_rows,
-    probe_table,
-)
+from proplace.loaders.verify import Whole, allowance, boundary_table, form_of, probe_table
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Precision
@@ -56,34 +49,21 @@ Step = Callable[[Trace, str, Any, Value], Value]
 _LINEAR = (LinearSVC, SGDClassifier, RidgeClassifier, RidgeClassifierCV, Perceptron)
 
 
-def from_sklearn(model: object) -> Network:
-    """Read a fitted scikit-learn classifier of numbers.
+def from_sklearn(model: object) -> Whole:
+    """Read a fitted classifier of scikit-learn with all steps before it.
 
     Parameters
     ----------
     model
         An ``MLPClassifier`` with ``activation='relu'``, a ``LogisticRegression``, ``LinearSVC``,
-        ``SGDClassifier``, ``RidgeClassifier`` or ``Perceptron``, or a ``Pipeline`` that ends in one,
-        with scalers, PCA and feature selection in front. These become the network's input map: they
-        are not folded into the weights, because they are not trained parameters of the classifier. A
-        pipeline that takes categories is a whole model: see ``Model.of``.
+        ``SGDClassifier``, ``RidgeClassifier`` or ``Perceptron``, or a ``Pipeline`` that ends in one.
 
     Returns
     -------
-    Network
-        One logit for two classes, else one for each class. Class ``k`` of the network is
-        ``model.classes_[k]``. A row exactly on the boundary of two classes counts as class 1 here
-        and as class 0 in scikit-learn.
+    Whole
+        One logit for two classes, else one for each class. A row exactly on the boundary of two
+        classes counts as class 1 here and as class 0 in scikit-learn.
     """
-    pipeline = _Pipeline(model)
-    trace = pipeline.trace
-    network = pipeline.network(trace.flow.numbers(trace.columns, trace.titles))
-    X = probe_rows(network)
-    return pipeline.agreeing(network, X, pipeline.table(pd.DataFrame(X, columns=trace.titles)))
-
-
-def whole_sklearn(model: object) -> Whole:
-    """Read a fitted classifier together with all that stands in front of it."""
     pipeline = _Pipeline(model)
     schema, input_transform = pipeline.trace.flow.finish(pipeline.trace.columns)
     probe = probe_table(schema)

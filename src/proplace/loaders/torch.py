@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from proplace.core.network import Array, Network, Precision
+    from proplace.core.network import Array, Precision
     from proplace.loaders.layers import Activation, TrainedLayer
     from proplace.loaders.verify import Whole
 
@@ -50,8 +50,8 @@ _ACTIVATIONS = (
 )
 
 
-def from_torch(module: object) -> Network:
-    """Read a torch module whose rows are plain numbers.
+def from_torch(module: object) -> Whole:
+    """Read a torch module with all that its ``forward`` does to the table.
 
     Parameters
     ----------
@@ -61,8 +61,11 @@ def from_torch(module: object) -> Network:
         Flatten and views are skipped. A last sigmoid, softmax or log-softmax is left out.
 
         Before the first Linear layer ``forward`` may select, join, add and scale columns with
-        fixed numbers (buffers, constants, batch norm). They become the input transform of the
-        network, which never shifts. A module with an Embedding takes categories: see ``Model.of``.
+        fixed numbers (buffers, constants, batch norm). They never shift. An Embedding (or
+        ``F.one_hot``) of one column makes that column a category with the labels 0, 1, ...; its
+        weights are a fixed linear map of the labels. Columns are called x0, x1, ... until a schema
+        names them.
+
 
         Batch norm (in evaluation mode) after a Linear layer is folded into that layer, batch norm
         after a ReLU into the next Linear layer, and so are other fixed factors and shifts. Its
@@ -72,20 +75,10 @@ def from_torch(module: object) -> Network:
 
     Returns
     -------
-    Network
-        The module and the network run on random rows and must agree, so that a ``forward`` with
+    Whole
+        The module and the network run on made-up rows and must agree, so that a ``forward`` with
         unread steps is rejected. The module is not changed. The precision is that of its weights,
         float32 or float64.
-    """
-    return _TorchModel(module).reading().network()
-
-
-def whole_torch(module: object) -> Whole:
-    """Read a torch module together with its preprocessing.
-
-    See :func:`from_torch` for the layers. An Embedding (or ``F.one_hot``) of one column makes
-    that column a category with the labels 0, 1, ...; its weights are a fixed linear map of the
-    labels and never shift. Columns are called x0, x1, ... until a schema names them.
     """
     return _TorchModel(module).reading().whole()
 
@@ -693,7 +686,7 @@ def _check_module(torch: Any, module: Any) -> None:
         )
     if not isinstance(module, nn.Module):
         raise ModelNotSupportedError(
-            f"from_torch takes a torch.nn.Module, not {type(module).__name__}; load the "
+            f"a torch.nn.Module is read here, not {type(module).__name__}; load the "
             "weights of a state dict into their module (module.load_state_dict) and give that"
         )
     for path, leaf in module.named_modules():

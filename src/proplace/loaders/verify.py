@@ -91,15 +91,6 @@ class Reading:
     has_column_names: bool = False
     integers: frozenset[str] = frozenset()
 
-    def network(self) -> Network:
-        """Return the network of a model that takes rows of numbers."""
-        trace = self.trace
-        input_transform = trace.flow.numbers(trace.columns, trace.titles)
-        network = trace.chain.network(self.precision).with_input_transform(input_transform)
-        rows = probe_rows(network).astype(np.float32).astype(np.float64)
-        table = pd.DataFrame(rows, columns=trace.titles)
-        return network.with_input_transform(input_transform, self._compared(network, rows, table))
-
     def whole(self) -> Whole:
         """Return the model from the table to the class."""
         trace = self.trace
@@ -231,46 +222,13 @@ def unscaled(network: Network, schema: Schema, table: pd.DataFrame) -> tuple[Net
     return raw, offset + scale * schema.encode(table)
 
 
-def whole_network(net: Network) -> Whole:
-    """Take a network of numbers for a whole model; its scaling goes into the schema."""
-    scale = np.ones(net.inputs) if net.scale is None else net.scale
-    shift = np.zeros(net.inputs) if net.shift is None else net.shift
-    names = [f"x{i}" for i in range(net.inputs)]
-    movable = (net.input_transform.matrix is None) & (scale > 0.0)
-    s, t = np.where(movable, scale, 1.0), np.where(movable, shift, 0.0)
-    features = [
-        Continuous(name, scaling="none" if (a, b) == (1.0, 0.0) else (-b / a, 1.0 / a))
-        for name, a, b in zip(names, s.tolist(), t.tolist(), strict=True)
-    ]
-    parts = dict(net.input_transform.parts)
-    for name, rest in (("scale", scale / s), ("shift", shift - t * (scale / s))):
-        parts.pop(name, None)
-        if (rest != (1.0 if name == "scale" else 0.0)).any():
-            parts[name] = rest
-    network = net.with_input_transform(InputTransform(**parts))
-    return Whole(
-        network, Schema(features), None, None, columns=tuple(names), has_column_names=False
-    )
-
-
 # -- made-up rows, and the forms of outputs ------------------------------------------------------------
 
 
-def probe_rows(network: Network, n: int = 64) -> Array:
-    """Random rows of very different sizes around the centre of the input transform.
-
-    Small rows show the biases, large ones switch every ReLU on and off.
-    """
-    U = rows_of_all_sizes(n, network.inputs)
-    if network.shift is not None:
-        U = U - network.shift
-    if network.scale is not None:
-        U = U / np.where(network.scale == 0.0, 1.0, network.scale)
-    return U
-
-
 def probe_table(schema: Schema, n: int = 64, integers: Collection[str] = ()) -> pd.DataFrame:
-    """Make up such rows for a table: numbers of very different sizes, and every label.
+    """Make up rows of a table: numbers of very different sizes, and every label.
+
+    Small numbers show the biases, large ones switch every ReLU on and off.
 
     Columns of ``integers`` hold whole numbers.
     """

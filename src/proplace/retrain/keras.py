@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, require
-from proplace.loaders.keras import from_keras, trained_keras
+from proplace.loaders.keras import trained_keras
 from proplace.retrain.projection import Projection, Reading
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class StayWithin:
         """Project the model, or say why it cannot be."""
         self._parameters = KerasParameters(self.model)
         self._parameters.check_frozen()
-        self._reading = Reading.of(self.model, self._given, from_keras)
+        self._reading = Reading.of(self.model, self._given)
         self._parameters.layers = self._reading.layers(self._parameters.layers)
         self._projection = Projection(self._parameters, self._reading.shifts)
         self.project()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from proplace.core.errors import DeltaError, ModelNotSupportedError
+from proplace.core.errors import DeltaError
 from proplace.core.layer_box import sum_down, sum_up
 from proplace.core.network import Layer
 from proplace.core.shifts import Shifts, outside
@@ -324,34 +324,22 @@ class Reading:
     threshold: Threshold | None = None
 
     @classmethod
-    def of(cls, source: object, delta: Delta, plain: Callable[[object], Network]) -> Reading:
+    def of(cls, source: object, delta: Delta) -> Reading:
         """Read ``delta`` for a model.
 
-        A box is either of networks as ``plain`` reads them, behind the scaler of the model, or of whole
-        models, which scale and encode their tables. Numbers are taken around the model as it is; of a
-        ledger, the set is taken in which every open promise is proved. A box of models with a cut-off is
-        of networks whose output bias holds it.
+        Numbers are taken around the model as it is; of a ledger, the set is taken in which every open
+        promise is proved. A box of models with a cut-off is of networks whose output bias holds it.
         """
         if callable(getattr(delta, "promised_set", None)):
             delta = delta.promised_set(source)  # type: ignore[union-attr]
         threshold = Threshold.of_box(delta.encoding) if isinstance(delta, Shifts) else None
 
-        def of_rows() -> Network:
-            return _cut(plain(source), threshold)
+        def model() -> Model:
+            found = Model.of(source)
+            return found if threshold is None else found.with_threshold(threshold)
 
-        def of_table() -> Network:
-            return _cut(Model.of(source).network, threshold)
-
-        try:
-            return cls(_fitting(of_rows(), delta), of_rows, threshold)
-        except ModelNotSupportedError:  # categories: there is no network of plain numbers
-            pass
-        except DeltaError:
-            if not isinstance(delta, Shifts):
-                raise
-        model = Model.of(source)
-        shifts_for(model if threshold is None else model.with_threshold(threshold), delta)
-        return cls(_fitting(of_table(), delta), of_table, threshold)
+        shifts_for(model(), delta)
+        return cls(_fitting(model().network, delta), lambda: model().network, threshold)
 
     def layers(self, layers: tuple[TrainedLayer, ...]) -> tuple[TrainedLayer, ...]:
         """Return the layers of a model with the cut-off behind the last one."""
@@ -372,10 +360,6 @@ class Reading:
             f"the model has left the box{which}; its parameters were changed after the last projection. "
             "Project once more, and do nothing to them behind it"
         )
-
-
-def _cut(network: Network, threshold: Threshold | None) -> Network:
-    return network if threshold is None else threshold.network(network)
 
 
 def _fitting(network: Network, delta: Delta) -> Shifts:

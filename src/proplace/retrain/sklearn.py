@@ -11,7 +11,7 @@ from sklearn.neural_network import MLPClassifier
 from proplace.core.errors import InputError, ModelNotSupportedError
 from proplace.core.options import integer
 from proplace.loaders.layers import TrainedLayer
-from proplace.loaders.sklearn import from_sklearn, parts_of
+from proplace.loaders.sklearn import parts_of
 from proplace.retrain.projection import Projection, Reading
 
 if TYPE_CHECKING:
@@ -64,15 +64,15 @@ def refit_within(
     Examples
     --------
     >>> import numpy as np
-    >>> from proplace import Network, Shifts
+    >>> from proplace import Model, Shifts
     >>> from proplace.retrain import refit_within
     >>> from sklearn.neural_network import MLPClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 3))
     >>> mlp = MLPClassifier((4,), max_iter=20, tol=1.0, random_state=0).fit(X, X[:, 0] > 0.0)
-    >>> shifts = Shifts.of(Network.from_sklearn(mlp), 0.01)
+    >>> shifts = Shifts.of(Model.of(mlp).network, 0.01)
     >>> later = refit_within(mlp, X, X[:, 0] > 0.2, shifts)
-    >>> shifts.contains(Network.from_sklearn(later))
+    >>> shifts.contains(Model.of(later).network)
     True
     """
     integer("epochs", epochs)
@@ -83,7 +83,7 @@ def refit_within(
     parameters = SklearnParameters(twin)
     mlp = parameters.classifier
     _check_mlp(mlp)
-    reading = Reading.of(twin, shifts, from_sklearn)
+    reading = Reading.of(twin, shifts)
     parameters.layers = reading.layers(parameters.layers)
     projection = Projection(parameters, reading.shifts)
     rows, labels = _transformed(parameters, X), np.asarray(y)

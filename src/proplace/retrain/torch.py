@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, OptionError, require
-from proplace.loaders.torch import from_torch, trained_torch
+from proplace.loaders.torch import trained_torch
 from proplace.retrain.projection import Projection, Reading
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def stay_within(module: object, shifts: Delta, optimizer: object | None = None) 
     Parameters
     ----------
     module
-        A module that :meth:`Network.from_torch` or ``Model.of`` reads, with its parameters in float32 or
+        A module that ``Model.of`` reads, with its parameters in float32 or
         float64. Batch norm must be frozen, and so must Embeddings: they are no part of the box.
     shifts
         The box; also a number, or a pair for each layer: then around the module as it is now. A box that
@@ -74,7 +74,7 @@ class StayingWithin:
         check_batch_norm(self._torch, module)
         self._parameters = TorchParameters(module)
         self._parameters.check_frozen()
-        self._reading = Reading.of(module, shifts, from_torch)
+        self._reading = Reading.of(module, shifts)
         self._parameters.layers = self._reading.layers(self._parameters.layers)
         self._ends: dict[str, tuple[Any, Any]] = {}
         self._projection = Projection(self._parameters, self._reading.shifts)

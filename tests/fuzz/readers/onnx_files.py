@@ -10,8 +10,9 @@ import numpy as np
 from fuzz.mutate import NUMBERS, damaged, nudged, some
 from fuzz.reader import Reader
 from fuzz.seeds import seeds_of
-from proplace.core.network import Network
-from proplace.loaders.verify import form_of
+from proplace.loaders.model import Model
+from proplace.loaders.verify import form_of, unscaled
+from proplace.schema import Continuous
 
 _OPS = (
     *("Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Softmax"),
@@ -73,24 +74,25 @@ class OnnxFiles(Reader):
         return damaged(rng, data, self._seeds) if rng.random() < 0.05 else data
 
     def read(self, path, data):
-        return Network.load(path)
+        return Model.of(path)
 
-    def judge(self, data, network):
-        sizes = [abs(v) for array in network._arrays().values() for v in (array.max(), array.min())]
-        if max(sizes) > 1e15:
+    def judge(self, data, model):
+        arrays = model.network._arrays().values()
+        sizes = [abs(v) for array in (*arrays, *model.scaling) for v in (array.max(), array.min())]
+        if max(sizes) > 1e15 or not all(isinstance(f, Continuous) for f in model.schema.features):
             return None
-        X = self._rng.normal(size=(16, network.inputs)).astype(np.float32).astype(np.float64)
+        X = self._rng.normal(size=(16, len(model.columns))).astype(np.float32).astype(np.float64)
+        network, rows = unscaled(model.network, model.schema, model.table(X))
         with contextlib.suppress(Exception):  # what onnxruntime does not run has no second opinion
             session = self._runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
             (inputs,) = session.get_inputs()
             kind = np.float64 if "double" in inputs.type else np.float32
-            rows = 1 if isinstance(inputs.shape[0], int) else len(X)
-            if rows == 1:
+            if isinstance(inputs.shape[0], int):
                 outputs = [session.run(None, {inputs.name: x[None].astype(kind)}) for x in X]
                 outputs = [_stacked(values) for values in zip(*outputs, strict=True)]
             else:
                 outputs = session.run(None, {inputs.name: X.astype(kind)})
-            words = [_explained(network, X, output) for output in outputs]
+            words = [_explained(network, rows, output) for output in outputs]
             wrong = [word for word in words if word]
             if len(wrong) == len(words) or any(word.startswith("labels") for word in wrong):
                 return wrong[0]
