@@ -1,4 +1,4 @@
-"""What the columns of a table mean: kinds of features, encoding and decoding, rules of change."""
+"""Meaning of the columns of a table: kinds of features, encoding and decoding, rules of change."""
 
 from proplace.schema.features import Binary, Categorical, Continuous, Feature, Ordinal
 from proplace.schema.grid import Column

@@ -1,7 +1,7 @@
-"""The kinds of features: what a value may be, how it is encoded, and how it may change.
+"""The kinds of features: legal values, their encoding, and their changes.
 
 A numeric feature has one encoded column :math:`e = (v - o) / s` with offset :math:`o` and scale
-:math:`s`; a category has one 0/1 column per level.
+:math:`s`. A category has one 0/1 column per level.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Scaling = Literal["minmax", "none"] | tuple[float, float]
 
 
 FINEST = 1e12
-"""Numbers of so many steps are still told apart after scaling."""
+"""Largest number of steps that stay distinct after scaling."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,13 +69,13 @@ class _Feature(values.Checked):
 
     @property
     def title(self) -> str:
-        """What to call the feature in a report."""
+        """Name of the feature in reports."""
         return self.label or self.name
 
 
 @dataclass(frozen=True, repr=False)
 class Continuous(_Feature):
-    """A number; in answers one on a grid if ``step`` is given. A whole number is ``step=1``.
+    """A number, in counterfactuals on a grid if ``step`` is given. Whole numbers have ``step=1``.
 
     Parameters
     ----------
@@ -85,27 +85,27 @@ class Continuous(_Feature):
         Range of legal values. Either may be left out if ``scaling`` does not need it. For a
         person whose own value lies outside, the range is widened to that value.
     step
-        An answer takes the values ``lower``, ``lower + step``, ... up to ``upper``, or leaves the
-        person's own value as it is. Training rows and people may lie anywhere between.
+        A counterfactual takes the values ``lower``, ``lower + step``, ... up to ``upper``, or keeps
+        the person's own value. Training rows and people may lie anywhere between.
     scaling
-        How a value is encoded: ``"minmax"`` maps ``lower`` to 0 and ``upper`` to 1, ``"none"``
+        Encoding: ``"minmax"`` maps ``lower`` to 0 and ``upper`` to 1, ``"none"``
         keeps the value, a pair ``(offset, scale)`` gives ``(value - offset) / scale``
-        (for a ``StandardScaler``, its mean and standard deviation). Left out: as the model itself
-        does it where it scales its own inputs, else ``"minmax"``.
+        (for a ``StandardScaler``, its mean and standard deviation). Default: the scaling of the
+        model if it scales its own inputs, otherwise ``"minmax"``.
     immutable
         The person's value cannot change.
     direction
-        ``"increasing"``: the value cannot fall; ``"decreasing"``: it cannot rise.
+        ``"increasing"`` if the value cannot fall, ``"decreasing"`` if it cannot rise.
     max_increase, max_decrease
-        By how much the person's value may rise or fall at most.
+        Largest rise and fall of the person's value.
     drafted
-        True if the range was drafted from a table: it guides a search, and it proves nothing about
-        values beyond it.
+        True if the range was drafted from a table. Such a range guides the search, but proves nothing
+        about values beyond it.
     unit, label
         Words for reports.
     missing
-        What a missing cell counts as, where the model fills missing cells (an imputer). Without it
-        a row with a missing cell is not read.
+        Value of a missing cell, if the model has an imputer. Without it, a row with a missing cell is
+        invalid.
 
     Examples
     --------
@@ -156,21 +156,21 @@ class Continuous(_Feature):
 
     @property
     def offset(self) -> float:
-        """The original value that is encoded as 0."""
+        """Original value that is encoded as 0."""
         if isinstance(self.scaling, tuple):
             return self.scaling[0]
         return cast("float", self.lower) if self._minmax else 0.0
 
     @property
     def scale(self) -> float:
-        """How much of the original value one encoded unit is."""
+        """Difference of two original values whose codes differ by 1."""
         if isinstance(self.scaling, tuple):
             return self.scaling[1]
         return cast("float", self.upper) - cast("float", self.lower) if self._minmax else 1.0
 
     @property
     def settled(self) -> bool:
-        """Whether the encoding is known: else a model must say it."""
+        """True if the encoding is complete without a model."""
         return self.scaling is not None or self._minmax
 
     def on_steps(self, low: float, high: float) -> tuple[float, float]:
@@ -189,7 +189,7 @@ class Continuous(_Feature):
         return replace(self, lower=low, upper=high, scaling=scaling)
 
     def widened(self, own: float) -> Continuous:
-        """Return the feature with a range that holds a person's own value; its steps go on."""
+        """Return the feature with a range and a grid that include a person's own value."""
         low, high = self.lower, self.upper
         try:
             if high is not None and own > high:
@@ -207,7 +207,7 @@ class Continuous(_Feature):
 
     @property
     def whole(self) -> bool:
-        """Whether every legal value is a whole number."""
+        """True if every legal value is a whole number."""
         return self._lattice is not None and self._lattice.digits == 0
 
     @cached_property
@@ -261,7 +261,7 @@ class Continuous(_Feature):
         return np.where(np.abs(v - legal) <= SNAP * lattice.step, legal, v)
 
     def why(self, value: object) -> str:
-        """Say why a cell cannot be read."""
+        """Return the reason why a cell cannot be read."""
         allowed = f"allowed: {self._allowed()}"
         if is_missing(value):
             return f"the cell is missing; {allowed}"
@@ -345,7 +345,7 @@ class Continuous(_Feature):
 
     @property
     def _slack(self) -> float:
-        """What a sum such as 0.1 + 0.2 may stick out of the range by."""
+        """Tolerated excess over the range, for a sum such as 0.1 + 0.2."""
         return 1e-12 * max(abs(self.lower or 0.0), abs(self.upper or 0.0))
 
     def _scaled(self, v: Any) -> Any:
@@ -355,7 +355,7 @@ class Continuous(_Feature):
 
     @property
     def _plain(self) -> bool:
-        """Whether codes are the values themselves, to the bit."""
+        """True if codes equal the values, to the bit."""
         return self.offset == 0.0 and self.scale == 1.0
 
     def _allowed(self) -> str:
@@ -371,7 +371,7 @@ class Continuous(_Feature):
 
 @dataclass(frozen=True, repr=False)
 class _Labelled(_Feature):
-    """A feature whose values are labels; row n of ``matrix`` encodes label n."""
+    """A feature whose values are labels. Row n of ``matrix`` encodes label n."""
 
     _FIELD: ClassVar[str]  # the field with the labels
     _WORD: ClassVar[str]
@@ -514,8 +514,8 @@ class Categorical(_Labelled):
     categories
         The categories as they stand in the table.
     encoding
-        ``"onehot"``: a column for each category; ``"dropfirst"``: none for the first, which is
-        then the row of zeros.
+        ``"onehot"`` has a column for each category. ``"dropfirst"`` has none for the first, which
+        is then the row of zeros.
     immutable, label, missing
         As for :class:`Continuous`.
 
@@ -567,7 +567,7 @@ class Binary(_Labelled):
     values
         The values of the table for 0 and for 1.
     direction
-        ``"increasing"``: the first value may become the second, not the other way round.
+        ``"increasing"`` if only the first value may become the second, ``"decreasing"`` for the reverse.
     immutable, label, missing
         As for :class:`Continuous`.
 
@@ -596,7 +596,7 @@ class Binary(_Labelled):
 
     def columns(self, number: int) -> tuple[Column, ...]:
         """Return the encoded columns, for the feature with this number in its schema."""
-        # (0, 1) and (False, True) need no word; for text the column names the value of 1.
+        # (0, 1) and (False, True) need no word. For text, the column names the value of 1.
         plain = tuple(self.values) == (0, 1)
         name = self.name if plain else f"{self.name}_{self.values[1]}"
         return (_grid_column(name, number, "binary", _ZERO_ONE),)

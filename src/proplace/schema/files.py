@@ -53,7 +53,7 @@ _KEYS = ("format", "features", "rules")
 
 
 def read(path: Path, make: Callable[..., Schema]) -> Schema:
-    """Read a schema file and make the schema; every problem is named by its line and key."""
+    """Read a schema file and make the schema. Errors name the line and the key of every problem."""
     facts = _load(path)
     for key in facts:
         if key not in _KEYS:
@@ -66,7 +66,7 @@ def read(path: Path, make: Callable[..., Schema]) -> Schema:
 
 
 def write(path: Path, schema: Schema) -> None:
-    """Write a schema file; it appears whole or not at all."""
+    """Write a schema file atomically."""
     text = text_of(schema, _suffix(path))
     with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
@@ -154,7 +154,7 @@ _IN_KIND = ("change",)  # the kind of a consequence implies it
 
 
 def _plain(value: Any, *, labels: bool) -> Any:
-    """Return 17.0 as 17 if it is a number; a label stays as it is."""
+    """Return 17.0 as 17 if it is a number, and a label unchanged."""
     if dataclasses.is_dataclass(value):
         return plain(value)
     if isinstance(value, Mapping):
@@ -210,7 +210,7 @@ def _made(facts: Mapping[str, Any], make: Callable[..., Schema], title: str) -> 
 
 
 def _parts(entry: Mapping[str, Any], key: str, problems: list[str], place: str = "") -> list[Any]:
-    """Make the features, rules or consequences in a list; collect sentences about the others."""
+    """Make the features, rules or consequences in a list, and collect the problems of the others."""
     items = entry.get(key)
     if not isinstance(items, list):
         problems.append(f"{_line(entry, key)}{place}{key} must be a list, not {short(items)}")
@@ -269,7 +269,7 @@ class _Entry(dict[Any, Any]):
 
 
 def _line(entry: Mapping[str, Any], key: Any = None) -> str:
-    """Return the line of a key, or of its entry, as the beginning of a sentence; empty for JSON."""
+    """Return the line of a key, or of its entry, as the beginning of a sentence. Empty for JSON."""
     return f"line {entry.lines.get(key, entry.line)}: " if isinstance(entry, _Entry) else ""
 
 
@@ -366,7 +366,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dictionary; raise ValueError if a key occurs twice."""
+    """Return the pairs as a dictionary, or raise ValueError if a key occurs twice."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -393,5 +393,5 @@ def _json_text(data: Any) -> str:
 
 
 def _escaped(text: str, code: Callable[[str], str]) -> str:
-    """Escape invisible characters; they stand between double quotes only."""
+    """Escape invisible characters, which occur between double quotes only."""
     return UNSEEN.sub(lambda found: "\n" if found[0] == "\n" else code(found[0]), text)

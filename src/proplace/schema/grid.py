@@ -1,7 +1,7 @@
 r"""The numeric view of a schema: one column of encoded values, and the grid it lives on.
 
 An original value :math:`v` and its encoded value :math:`e` are tied by :math:`e = (v - o) / s`. The
-legal values of a grid are numbered :math:`n = 0, 1, \dots`; the encoded value of number :math:`n`
+legal values of a grid are numbered :math:`n = 0, 1, \dots`. The encoded value of number :math:`n`
 is always computed as :math:`(v_n - o) / s` from the same float :math:`v_n`, so two ways to reach a
 legal value give the same bits.
 """
@@ -29,13 +29,13 @@ class Codes(Protocol):
 
     @property
     def count(self) -> int:
-        """How many legal values there are."""
+        """Number of legal values."""
 
     def encoded(self, n: Integers) -> Array:
         """Return the encoded values with the numbers ``n``."""
 
     def near(self, e: Array) -> Integers:
-        """Find the number of the legal value nearest to ``e``; of two equally near the upper."""
+        """Find the number of the legal value nearest to ``e``, the upper one of two equally near."""
 
 
 class Grid(Codes, Protocol):
@@ -58,7 +58,7 @@ class Table:
 
     @property
     def count(self) -> int:
-        """How many legal values there are."""
+        """Number of legal values."""
         return len(self.code)
 
     def values(self, n: Integers) -> Array:
@@ -119,7 +119,7 @@ class Lattice:
         return np.clip(n, 0, self.count - 1).astype(np.int64)
 
     def continued(self, v: Array) -> Array:
-        """Nearest value of the same grid if it went on beyond its ends."""
+        """Return the nearest value of the same grid, continued beyond its ends."""
         n = np.rint((v - self.lower) / self.step)
         if self.exact is None:
             return self.lower + n * self.step
@@ -131,13 +131,13 @@ class Lattice:
         n = self.number(e * self.scale + self.offset)
         below, above = np.maximum(n - 1, 0), np.minimum(n + 1, self.count - 1)
         code = self.encoded(n)
-        # Rounding happened in original units; the midpoints in encoded units have the last word.
+        # Rounding happened in original units, but the midpoints in encoded units decide.
         down = (n > 0) & (e < _middle(self.encoded(below), code))
         up = (n < self.count - 1) & (e >= _middle(code, self.encoded(above)))
         return n - down + up
 
     def tabulated(self) -> Grid:
-        """Return the same grid as a table where it is small enough to be held."""
+        """Return the same grid as a table if it is small."""
         if self.count > _TABLE:
             return self
         n = np.arange(self.count)
@@ -163,7 +163,7 @@ class WithValue:
 
     @property
     def count(self) -> int:
-        """How many legal values there are."""
+        """Number of legal values."""
         return self.grid.count + 1
 
     def encoded(self, n: Integers) -> Array:
@@ -173,7 +173,7 @@ class WithValue:
         return np.where(n == self.below, self.code, self.grid.encoded(self._number(n)))
 
     def near(self, e: Array) -> Integers:
-        """Find the number of the legal value nearest to ``e``; of two equally near the upper."""
+        """Find the number of the legal value nearest to ``e``, the upper one of two equally near."""
         if self._table is not None:
             return self._table.near(e)
         n = self.grid.near(e)
@@ -187,7 +187,7 @@ class WithValue:
         return n
 
     def _number(self, n: Integers) -> Integers:
-        """Numbers of the grid; that of the value itself is any."""
+        """Return numbers in the grid. The number of the value itself may be any."""
         return np.minimum(n - (n > self.below), self.grid.count - 1)
 
 
@@ -204,7 +204,7 @@ class Column:
     """One encoded column: its name, the feature it belongs to, its range and its legal values.
 
     All values are in encoded units. ``floor``, ``ceil`` and ``nearest`` take one number or an
-    array; results stay inside the range, also where nothing legal lies below or above.
+    array. Results stay inside the range, even if no legal value lies below or above.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ class Column:
     kind
         ``continuous`` (any value in the range), ``grid`` or ``binary`` (0 and 1).
     lower, upper
-        Smallest and largest legal value; infinite where the feature is unbounded.
+        Smallest and largest legal value, infinite for an unbounded feature.
     grid
         The legal values, or None for a continuous column.
 
@@ -238,11 +238,11 @@ class Column:
 
     @property
     def size(self) -> int | None:
-        """Number of legal values; None for a continuous column."""
+        """Number of legal values, or None for a continuous column."""
         return None if self.grid is None else self.grid.count
 
     def with_value(self, e: float) -> Column:
-        """The column in which a person's own value is legal, too, if it lies inside of the range."""
+        """Return the column with a person's own value among the legal ones, if it is in the range."""
         inside = self.lower < e < self.upper
         if self.grid is None or not inside or self.legal(np.array([e]))[0]:
             return self
@@ -255,7 +255,7 @@ class Column:
     @overload
     def nearest(self, v: Array) -> Array: ...
     def nearest(self, v: float | Array) -> float | Array:
-        """Legal value nearest to ``v``; the upper one of two equally near."""
+        """Return the legal value nearest to ``v``, the upper one of two equally near."""
         e = np.asarray(v, dtype=np.float64)
         if self.grid is None:
             return _like(v, self._clip(e))
@@ -266,7 +266,7 @@ class Column:
     @overload
     def floor(self, v: Array) -> Array: ...
     def floor(self, v: float | Array) -> float | Array:
-        """Largest legal value at or below ``v`` (up to a millionth of a step above it)."""
+        """Return the largest legal value at or below ``v`` (up to a millionth of a step above it)."""
         e = np.asarray(v, dtype=np.float64)
         if self.grid is None:
             return _like(v, self._clip(e))
@@ -280,7 +280,7 @@ class Column:
     @overload
     def ceil(self, v: Array) -> Array: ...
     def ceil(self, v: float | Array) -> float | Array:
-        """Smallest legal value at or above ``v`` (up to a millionth of a step below it)."""
+        """Return the smallest legal value at or above ``v`` (up to a millionth of a step below it)."""
         e = np.asarray(v, dtype=np.float64)
         if self.grid is None:
             return _like(v, self._clip(e))
@@ -291,9 +291,9 @@ class Column:
         return _like(v, self.grid.encoded(n))
 
     def around(self, v: float) -> tuple[float, float]:
-        """Neighbouring legal values with ``v`` between them, to the last bit.
+        """Return neighbouring legal values with ``v`` between them, to the last bit.
 
-        Both are the same where ``v`` lies at or beyond an end, or for a continuous column.
+        Both are equal if ``v`` lies at or beyond an end, or for a continuous column.
         """
         e = np.asarray(v, dtype=np.float64)
         if self.grid is None:
@@ -306,7 +306,7 @@ class Column:
         return float(below), float(above)
 
     def beside(self, v: float) -> Array:
-        """Legal values on both sides of ``v``, two on each side as far as there are any."""
+        """Return legal values on both sides of ``v``, at most two on each side."""
         if self.grid is None:
             return np.array([v])
         below = int(self.grid.near(np.asarray(self.around(v)[0])))
@@ -314,7 +314,7 @@ class Column:
         return self.grid.encoded(near)
 
     def legal(self, e: Array) -> Bools:
-        """Which values are exactly legal ones, bit for bit on a grid."""
+        """Test which values are legal, bit for bit on a grid."""
         inside = (e >= self.lower) & (e <= self.upper)
         if self.grid is None:
             return inside & np.isfinite(e)

@@ -37,7 +37,7 @@ _STEPS = 100  # in the range of a measured number, about
 def infer_features(
     frame: pd.DataFrame, *, categorical_limit: int, scaling: Encoding
 ) -> list[AnyFeature]:
-    """Draft one feature for each column; one error names all columns without a draft."""
+    """Draft one feature for each column. One error names all columns without a draft."""
     if scaling not in get_args(Encoding):
         raise SchemaError(
             f"scaling must be 'minmax', 'standard' or 'model', not {short(scaling)}",

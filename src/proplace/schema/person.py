@@ -3,7 +3,7 @@ r"""One person in encoded space: what may change, and which candidates respect e
 Every restriction is one of three things over the encoded columns of a candidate :math:`x'`: a
 *limit* :math:`l \le x'_j \le u`, an *inequality* :math:`l \le a^\top x' \le u`, or a
 *membership* (a category is one of these). Inequalities are scaled so that
-:math:`\|a\|_1 = 1`; then the tolerance is one number in encoded units.
+:math:`\|a\|_1 = 1`. Therefore the tolerance is one number in encoded units.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Limit:
 
 @dataclass(frozen=True, eq=False)
 class _Inequality:
-    """``lower <= coefficients . x'[columns] <= upper``; of the change ``x' - x`` if relative."""
+    """``lower <= coefficients . x'[columns] <= upper``, for the change ``x' - x`` if relative."""
 
     columns: Integers
     coefficients: Array
@@ -81,7 +81,7 @@ class _Inequality:
 
 @dataclass(frozen=True, eq=False)
 class _Membership:
-    """``start + sign * sum of columns`` is 1 for the categories asked for and 0 for the others."""
+    """``start + sign * sum of columns`` is 1 for the required categories and 0 for the others."""
 
     columns: Integers
     start: float
@@ -93,7 +93,7 @@ class _Membership:
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
-    """If all of ``when`` then ``inequalities`` and ``members``; a linear rule has no ``when``."""
+    """If all of ``when`` then ``inequalities`` and ``members``. A linear rule has no ``when``."""
 
     label: str
     when: tuple[_Membership, ...]
@@ -130,9 +130,9 @@ class Compiled:
 
 
 class Person:
-    """One person: bounds of every encoded column, and a judge of candidates.
+    """One person: bounds of every encoded column, and tests of candidates.
 
-    Made by :meth:`Schema.person`. The person's own row need not satisfy the rules; candidates must.
+    Made by :meth:`Schema.person`. The person's own row need not satisfy the rules, but candidates must.
 
     Attributes
     ----------
@@ -201,11 +201,11 @@ class Person:
             array.setflags(write=False)
 
     def adapt(self, X: npt.ArrayLike, *, overwrite_categories: bool = False) -> Array:
-        """Make rows fit where they can: clip numbers into the person's bounds.
+        """Clip numbers into the person's bounds.
 
         An immutable number becomes the person's own. With ``overwrite_categories`` immutable
-        categories and binaries become the person's, too; without, rows that differ in one stay as
-        they are, and :meth:`allowed` refuses them.
+        categories and binaries become the person's, too. Without it, :meth:`allowed` is False for rows
+        that differ in one.
         """
         rows = _rows(X, len(self.x)).copy()
         j = self._bounded if overwrite_categories else self._adapted
@@ -213,7 +213,7 @@ class Person:
         return rows
 
     def allowed(self, X: npt.ArrayLike) -> Bools:
-        """Which rows respect every bound and rule."""
+        """Test which rows respect every bound and rule."""
         rows = _rows(X, len(self.x))
         inside = (rows >= self.lower - self._slack) & (rows <= self.upper + self._slack)
         good = cast("Bools", inside.all(axis=1))
@@ -223,9 +223,9 @@ class Person:
 
     @property
     def reach(self) -> tuple[Array, Array]:
-        """Ends of the box that holds every legal row within the bounds, with what is tolerated.
+        """Ends of the input box that holds every legal row within the bounds and their tolerance.
 
-        Of a bound that comes of a change, :meth:`allowed` takes what misses it by rounding.
+        A bound that follows from a change may be missed by rounding in :meth:`allowed`.
         """
         low, high = self.lower - self._slack, self.upper + self._slack
         low = np.where(self.lower >= self._range[0], np.maximum(low, self._range[0]), low)
@@ -233,7 +233,7 @@ class Person:
         return low, high
 
     def broken_rules(self, X: npt.ArrayLike) -> dict[str, int]:
-        """How many rows break each restriction, in words; the most frequent first."""
+        """Count the rows that break each restriction, the most frequent first."""
         rows = _rows(X, len(self.x))
         counts: dict[str, int] = {}
         parts: tuple[_Limit | _Rule, ...] = (*self._limits, *self._rules)
@@ -244,10 +244,10 @@ class Person:
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def linear(self, profile_row: npt.ArrayLike) -> LinearRules:
-        """Linear constraints on candidates with the categories of ``profile_row``.
+        """Return linear constraints on candidates with the categories of ``profile_row``.
 
         These are the linear rules, and the consequences of the if-then rules whose condition the
-        profile meets. Only the binary and one-hot columns of ``profile_row`` are looked at. Each
+        profile meets. Only the binary and one-hot columns of ``profile_row`` count. Each
         row of ``A`` has absolute sum 1, so 1e-9 is a fit tolerance.
         """
         row = _rows(profile_row, len(self.x))
@@ -268,7 +268,7 @@ class Person:
         )
 
     def profile_allowed(self, profile_row: npt.ArrayLike) -> bool:
-        """Whether the categories of ``profile_row`` respect every rule that is about them alone."""
+        """Test if the categories of ``profile_row`` respect every rule about them alone."""
         row = _rows(profile_row, len(self.x))
         j = self._profile
         if np.any((row[0, j] < self.lower[j]) | (row[0, j] > self.upper[j])):
@@ -288,7 +288,7 @@ class Person:
 
 
 def _limits(schema: Schema, x: Array) -> tuple[_Limit, ...]:
-    """Limits that come from the person's own value."""
+    """Return limits that follow from the person's own value."""
     found: list[_Limit] = []
     for feature, span in zip(schema.features, schema.spans, strict=True):
         j = np.arange(span.start, span.stop)
@@ -318,7 +318,7 @@ def _limits(schema: Schema, x: Array) -> tuple[_Limit, ...]:
 
 
 def _own_values(schema: Schema, x: Array, numbers: Collection[int]) -> list[_Limit]:
-    """Limits that keep the person's values of some features."""
+    """Return limits that keep the person's values of some features."""
     found = []
     for number in sorted(set(numbers)):
         feature, span = schema.features[number], schema.spans[number]
@@ -385,7 +385,7 @@ def _inequality(
     *,
     relative: bool,
 ) -> _Inequality:
-    """Sum of c (o + s e) in encoded units; the offsets cancel in a change."""
+    """Write the sum of c (o + s e) in encoded units. The offsets cancel in a change."""
     used = [name for name, coefficient in terms.items() if coefficient]
     features = [cast("Numeric", schema.by_name[name]) for name in used]
     columns = np.array([schema.span(name).start for name in used], dtype=np.int64)

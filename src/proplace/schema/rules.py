@@ -1,6 +1,6 @@
 """Rules between features: linear inequalities, and consequences of a category.
 
-Rules speak of original units. :mod:`proplace.schema.person` turns them into inequalities over the
+Rules are in original units. :mod:`proplace.schema.person` turns them into inequalities over the
 encoded columns.
 """
 
@@ -34,7 +34,7 @@ class Then(values.Checked):
     category
         A category, or a list of categories, for a feature that has them.
     at_least, at_most
-        Ends of the new value of a number; one of them may be left out.
+        Ends of the new value of a number. One of them is optional.
     change
         True if the ends are those of the change: new value minus old value.
 
@@ -121,9 +121,9 @@ class Linear(values.Checked):
         Coefficient of each numeric feature. An ordinal feature counts as its number, a binary one
         as 0 or 1.
     lower, upper
-        Bounds of the sum; one of them may be left out.
+        Bounds of the sum. One of them is optional.
     name
-        What to call the rule in reports, instead of the formula.
+        Name of the rule in reports, instead of the formula.
 
     Examples
     --------
@@ -170,20 +170,20 @@ class Linear(values.Checked):
 
 @dataclass(frozen=True, repr=False)
 class IfThen(values.Checked):
-    """If a feature has a category, then something else holds.
+    """Consequences of a category.
 
     Parameters
     ----------
     when
-        Category, or list of categories, of each feature in the condition; all must hold. Only
-        categorical and binary features can stand here.
+        Category, or list of categories, of each categorical or binary feature in the condition. All
+        must hold.
     then
         Consequences, all of which must hold.
     becomes
-        True: only for a person who did not meet the condition before. False: whenever the new
-        values meet it.
+        True if the rule is only for people who did not meet the condition before, False if it holds
+        whenever the new values meet it.
     name
-        What to call the rule in reports, instead of the sentence.
+        Name of the rule in reports, instead of the sentence.
 
     Examples
     --------
@@ -231,12 +231,12 @@ Rule = Linear | IfThen
 
 
 def as_labels(labels: Label | Sequence[Label]) -> tuple[Label, ...]:
-    """One label is a list of one."""
+    """Return labels as a tuple, also a single one."""
     return labels if isinstance(labels, tuple) else (labels,)
 
 
 def title(name: str, features: Features) -> str:
-    """Return what to call a feature in words."""
+    """Return the name of a feature in words."""
     return features[name].title if name in features else name
 
 

@@ -1,4 +1,4 @@
-"""The schema: what the columns of a table mean, and the two ways between table and network."""
+"""The schema: meaning of the columns of a table, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _ROUNDING = 2.0**-48  # relative: far more than the rounding of a cell, a sum an
 
 @dataclass(frozen=True, repr=False)
 class Schema(values.Checked):
-    """What the columns of a table mean: features, their encoding, and rules of change.
+    """Meaning of the columns of a table: features, their encoding, and rules of change.
 
-    Encoded rows are what the network sees: float columns in the order of the features.
+    Encoded rows are the inputs of the network: float columns in the order of the features.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ class Schema(values.Checked):
         lower: npt.ArrayLike | None = None,
         upper: npt.ArrayLike | None = None,
     ) -> Schema:
-        """Make the schema of rows that are already encoded: plain numbers, used as they are.
+        """Make the schema of rows that are already encoded: plain numbers without a scaling.
 
         Parameters
         ----------
         width
             Number of columns.
         names
-            Their names; ``x0``, ``x1``, ... if left out.
+            Their names, by default ``x0``, ``x1``, ...
         lower, upper
-            Range of each column (one number, or one per column); unbounded if left out.
+            Range of each column (one number, or one per column). Default: unbounded.
         """
         if width < 1:
             raise SchemaError(f"width must be at least 1, not {width}", name="width", value=width)
@@ -149,13 +149,13 @@ class Schema(values.Checked):
     ) -> Schema:
         """Draft a schema from the feature columns of a table. Read it before you use it.
 
-        - true/false, and numbers that are only 0 and 1: :class:`Binary`;
+        - true/false, and numbers that are only 0 and 1: :class:`Binary`
         - other numbers: :class:`Continuous` with a readable step
           (:func:`~proplace.schema.infer.readable_grid`). Ranges are those of the table, rounded
-          outwards to multiples of the step;
+          outwards to multiples of the step
         - text and unordered categories: :class:`Binary` for two values, else
-          :class:`Categorical`, sorted (or in the order of the pandas categories);
-        - ordered pandas categories: :class:`Ordinal`.
+          :class:`Categorical`, sorted (or in the order of the pandas categories)
+        - ordered pandas categories: :class:`Ordinal`
 
         Missing cells are skipped here, and :meth:`encode` reports them. One error names all columns
         without a sensible draft: constant and empty columns, dates, and text with more than
@@ -210,19 +210,18 @@ class Schema(values.Checked):
     def encode(self, frame: Frame) -> Array:
         """Encode a table, shape (n, width), or raise a ``SchemaError`` about the first bad cell.
 
-        Columns are found by name, in any order; other columns are ignored. Numbers need not lie on
-        the grid of their steps, which is for answers; what is off it by less than a millionth of a
-        step is snapped. A schema made by :meth:`encoded` also takes
-        arrays.
+        Columns are found by name, in any order. Other columns are ignored. Numbers need not lie on
+        the grid, which is for counterfactuals, but values within a millionth of a step are snapped to
+        it. A schema made by :meth:`encoded` also takes arrays.
         """
         X, problems = self.encode_valid(frame)
         refuse(problems)
         return X
 
     def encode_valid(self, frame: Frame) -> tuple[Array, dict[int, BadRow]]:
-        """Encode what can be encoded: all rows, NaN where a row is bad, and what is wrong there.
+        """Encode all rows, invalid ones as NaN, and return the problems of these by position.
 
-        The dictionary is that of :meth:`problems`. A missing column still raises.
+        A missing column still raises.
         """
         return self._read(frame, people=False)
 
@@ -254,7 +253,7 @@ class Schema(values.Checked):
         return self._numbers & ((rows < self.lower) | (rows > self.upper))
 
     def problems(self, frame: Frame) -> dict[int, BadRow]:
-        """Position of each row that cannot be encoded, and the first thing wrong with it."""
+        """Return the first problem of each row that cannot be encoded, by position."""
         return self.encode_valid(frame)[1]
 
     def decode(
@@ -266,9 +265,9 @@ class Schema(values.Checked):
     ) -> pd.DataFrame:
         """Write encoded rows in original units, each cell the nearest legal value.
 
-        ``decode(encode(frame))`` gives back the cells of ``frame``: exactly on grids and for
-        labels; for numbers without a step if they have at most 15 significant digits, else up to
-        the last digit. Encoding a decoded table again always gives the same bits.
+        ``decode(encode(frame))`` returns the cells of ``frame``: exactly on grids, for labels, and for
+        numbers of at most 15 significant digits, otherwise up to the last digit. Encoding a decoded
+        table again always gives the same bits.
 
         Parameters
         ----------
@@ -278,8 +277,8 @@ class Schema(values.Checked):
             A table with the same rows, such as the people before their change. Its index is kept,
             and so is every cell of it whose code did not change, to the last digit.
         people
-            Encoded people, one for each row: their numbers beside a grid stay what they are if a row
-            still has them, and numbers outside of a range stay what they are.
+            Encoded people, one for each row. Their numbers off the grid are kept in rows that still have
+            them, and numbers outside of a range are kept.
         """
         rows = self._rows(X)
         if like is not None and len(like) != len(rows):
@@ -305,7 +304,7 @@ class Schema(values.Checked):
         return pd.DataFrame(decoded, index=None if like is None else like.index)
 
     def canonical(self, X: npt.ArrayLike, *, person: npt.ArrayLike | None = None) -> Array:
-        """Return the legal rows nearest to ``X``: what :meth:`encode` makes of :meth:`decode`.
+        """Return the legal rows nearest to ``X``, as :meth:`encode` after :meth:`decode` does.
 
         ``person`` is an encoded person, whose own numbers count as legal.
         """
@@ -322,7 +321,7 @@ class Schema(values.Checked):
         return np.where((rows == before) & self._numbers, before, legal)
 
     def on_grids(self, rows: Array) -> Array:
-        """Rows whose numbers with a step take their nearest legal values; all else stays as it is."""
+        """Return rows with the numbers of grids at their nearest legal values, all else unchanged."""
         steps = [j for j, column in enumerate(self.columns) if column.kind == "grid"]
         if not steps:
             return rows
@@ -332,7 +331,7 @@ class Schema(values.Checked):
         return rows
 
     def legal(self, X: npt.ArrayLike) -> Bools:
-        """Which encoded rows hold legal values only: in range, on the grid, one category each."""
+        """Test which encoded rows hold legal values only: in range, on the grid, one category each."""
         rows = self._rows(X, finite=False)
         legal = np.ones(len(rows), dtype=np.bool_)
         for j, column in enumerate(self.columns):
@@ -340,7 +339,7 @@ class Schema(values.Checked):
         return legal & self._one_category(rows)
 
     def legal_people(self, X: npt.ArrayLike) -> Bools:
-        """Which encoded rows may be people: legal ones, and those that :meth:`encode_people` makes."""
+        """Test which encoded rows may be people: legal rows, and results of :meth:`encode_people`."""
         rows = self._rows(X, finite=False)
         legal = self._one_category(rows)
         for j, column in enumerate(self.columns):
@@ -350,7 +349,7 @@ class Schema(values.Checked):
         return legal
 
     def _one_category(self, rows: Array) -> Bools:
-        """Which rows have one category of each categorical feature."""
+        """Test which rows have one category of each categorical feature."""
         legal = np.ones(len(rows), dtype=np.bool_)
         for feature, span in zip(self.features, self.spans, strict=True):
             if isinstance(feature, Categorical):
@@ -428,7 +427,7 @@ class Schema(values.Checked):
     def check_tolerance(
         self, given: Mapping[str, Tolerance] | None
     ) -> dict[str, tuple[float, float]]:
-        """Return how much less and how much more each number may be, without those met exactly."""
+        """Return the tolerances of each number, below and above, without those that are 0."""
         pairs = tolerance_pairs(given or {})
         self.check_names("tolerance", pairs)
         for name, pair in pairs.items():
@@ -442,7 +441,7 @@ class Schema(values.Checked):
         return {name: pairs[name] for name in self.by_name if any(pairs.get(name, ()))}
 
     def encode_tolerance(self, pairs: Mapping[str, tuple[float, float]]) -> Array | None:
-        r"""Return how much less and how much more each encoded column may be; None if met exactly.
+        r"""Return the tolerances of each encoded column, below and above, or None if all are 0.
 
         A cell v is encoded as :math:`e = (v - o) / s`. If another cell misses it by no more than t, as
         numbers are written, its code misses e by no more than :math:`t / s`, up to roundings: of the
@@ -467,7 +466,7 @@ class Schema(values.Checked):
         return frozenset(f.name for f in self.features if not getattr(f, "drafted", False))
 
     def unscaled(self) -> Schema:
-        """The same features without a scaling, for models that scale their numbers in their own way."""
+        """Return the same features without a scaling, for models that scale their own inputs."""
         features = [
             replace(feature, scaling=None) if isinstance(feature, Continuous) else feature
             for feature in self.features
@@ -475,7 +474,7 @@ class Schema(values.Checked):
         return Schema(features, rules=self.rules)
 
     def check_settled(self) -> None:
-        """Raise unless every feature says how it is encoded."""
+        """Raise unless the encoding of every feature is known."""
         for feature in self.features:
             if isinstance(feature, Continuous) and not feature.settled:
                 raise SchemaError(
@@ -536,12 +535,12 @@ class Schema(values.Checked):
 
     @cached_property
     def _numbers(self) -> Bools:
-        """Which encoded columns hold numbers, whose ranges people may leave a little."""
+        """True for the encoded columns of numbers, whose ranges people may leave."""
         features = [self.features[column.feature] for column in self.columns]
         return _frozen(np.array([isinstance(f, Continuous) for f in features], dtype=np.bool_))
 
     def grids(self, x: npt.ArrayLike) -> dict[int, Column]:
-        """Columns, by number, that take certain values only; a person's own values are among them."""
+        """Return the columns on grids, by number, with a person's own values among the legal ones."""
         row = self._rows(x)[0]
         return {
             j: column.with_value(float(row[j]))
@@ -551,14 +550,14 @@ class Schema(values.Checked):
 
     @cached_property
     def profile_columns(self) -> Integers:
-        """Numbers of the binary and one-hot columns: together they are a row's profile."""
+        """Numbers of the binary and one-hot columns, which are the profile of a row."""
         return _frozen(np.flatnonzero([column.kind == "binary" for column in self.columns]))
 
     @cached_property
     def groups(self) -> tuple[Integers, ...]:
         """Numbers of the columns of each categorical feature.
 
-        Exactly one of them is 1; for the encoding ``"dropfirst"`` all of them may be 0.
+        Exactly one of them is 1. With ``"dropfirst"``, all of them may be 0.
         """
         return tuple(
             _frozen(np.arange(span.start, span.stop))
@@ -645,7 +644,7 @@ class Schema(values.Checked):
 
 
 def _unchanged(feature: Continuous, cells: pd.Series[Any], codes: Array, values: Any) -> Any:
-    """Values in which a cell whose code is still the same is what it was."""
+    """Return decoded values, with the given cell for every unchanged code."""
     before, ok = feature.read(cells, people=True)
     same = ok & (before[:, 0] == codes)
     given = numbers(filled(cells, feature.missing))
@@ -731,13 +730,13 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
 
 
 def _inherited(feature: Continuous, ends: Range) -> Range:
-    """Return the ends of a range; those that a request leaves out are the feature's own."""
+    """Return the ends of a range, with the feature's own ends for those that a request leaves out."""
     low, high = ends
     return feature.lower if low is None else low, feature.upper if high is None else high
 
 
 def _between(feature: Continuous, low: float | None, high: float | None) -> Continuous:
-    """Return a number with other ends, encoded as before; its steps go on as they were."""
+    """Return a number with other ends of its range, and the same encoding and grid."""
     if low is not None and high is not None:
         low, high = feature.on_steps(low, high)
         if not low < high:

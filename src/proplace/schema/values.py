@@ -33,7 +33,7 @@ _FEW = 16  # cells that are read sooner one by one than with a table of the dist
 
 
 def as_json(value: Any) -> Any:
-    """A cell as JSON holds it: Python's own value, None where there is none, else as text.
+    """Return a cell as JSON holds it: Python's own value, None if it is missing, otherwise text.
 
     Examples
     --------
@@ -48,19 +48,19 @@ def as_json(value: Any) -> Any:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a single cell holds nothing: None, NaN, NaT or NA."""
+    """Test if a single cell is missing: None, NaN, NaT or NA."""
     return bool(pd.api.types.is_scalar(value) and pd.isna(cast("Any", value)))
 
 
 def is_number(value: object) -> bool:
-    """Whether a single cell is a number; text that looks like one, true and false are not."""
+    """Test if a single cell is a number. Text such as "1", true and false are not."""
     if isinstance(value, (bool, np.bool_)):
         return False
     return isinstance(value, (Real, Decimal))
 
 
 def filled(series: pd.Series[Any], value: Label | None) -> pd.Series[Any]:
-    """Put ``value`` in the place of missing cells; None leaves them as they are."""
+    """Replace missing cells by ``value``. None leaves them missing."""
     gone = series.isna() if value is not None else None
     if gone is None or not gone.any():
         return series
@@ -91,7 +91,7 @@ def _is_real(dtype: object) -> bool:
 
 
 def codes(series: pd.Series[Any], labels: Sequence[Label]) -> Integers:
-    """Read a column of labels as their numbers in ``labels``: -1 where a cell is none of them.
+    """Read a column of labels as their numbers in ``labels``, or -1 for another cell.
 
     Equal means equal in Python: a column of 0.0 and 1.0, or of false and true, holds the
     labels 0 and 1.
@@ -121,7 +121,7 @@ def _hashable(value: object) -> bool:
 
 
 def unknown_label(value: object, labels: Sequence[Label], word: str) -> str:
-    """Say why a cell is none of the labels."""
+    """Return the reason why a cell is none of the labels."""
     if is_missing(value):
         return f"the cell is missing; allowed: {listing(labels)}"
     shown = value.item() if isinstance(value, np.generic) else value
@@ -133,18 +133,18 @@ def unknown_label(value: object, labels: Sequence[Label], word: str) -> str:
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be used; ``str`` of it says where and why, ``reason`` only why.
+    """A row that cannot be used. ``str`` gives its place and the reason.
 
     Attributes
     ----------
     row
         Position of the row in its table, from 0.
     column
-        Name of the column with the first bad cell; None where the row as a whole is bad.
+        Name of the column with the first bad cell, or None if the whole row is invalid.
     text
-        What is wrong there.
+        Problem of the cell or the row.
     index
-        Label of the row in its table; None where rows have none but their position.
+        Label of the row in its table, or None if rows have positions only.
 
     Examples
     --------
@@ -162,7 +162,7 @@ class BadRow:
 
     @property
     def reason(self) -> str:
-        """Why the row is bad, for a reader who knows which row this is."""
+        """Reason without the position of the row."""
         return self.text if self.column is None else f"column {short(self.column)}: {self.text}"
 
     def __str__(self) -> str:
@@ -173,9 +173,9 @@ class BadRow:
 
 
 def left_out(problems: Mapping[int, BadRow], rows: int, table: str) -> str:
-    """Say how many rows of a training table are left out, and why the first.
+    """Count the rows of a training table that are left out, with the reason for the first.
 
-    A table of which no row is left raises a ``SchemaError``.
+    Raises a ``SchemaError`` if no row is left.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def left_out(problems: Mapping[int, BadRow], rows: int, table: str) -> str:
 
 
 def refuse(problems: Mapping[int, BadRow]) -> None:
-    """Raise a ``SchemaError`` about the first of some bad rows."""
+    """Raise a ``SchemaError`` about the first of some invalid rows."""
     if not problems:
         return
     rest = len(problems) - 1
@@ -214,7 +214,7 @@ _FINE = 8  # decimals beyond which a step is no longer written out
 def amount(
     feature: Continuous | Ordinal, value: float, *, unit: bool = True, exact: bool = False
 ) -> str:
-    """Write a number of a feature; without ``unit`` only with the signs that stand at the number.
+    """Write a number of a feature. Without ``unit``, only signs such as "$" and "%" stand at it.
 
     Examples
     --------
@@ -277,7 +277,7 @@ def _last_place(value: Decimal) -> Decimal:
 
 
 def gap(feature: Continuous | Ordinal, size: float, decimals: int | None = None) -> str:
-    """How much a number of this feature rises or falls.
+    """Write the change of a number of this feature.
 
     Examples
     --------
@@ -294,7 +294,7 @@ def gap(feature: Continuous | Ordinal, size: float, decimals: int | None = None)
 
 
 def decimals(feature: Continuous | Ordinal) -> int | None:
-    """Decimals that every legal value can be written with; None where there is no step."""
+    """Return the decimals that write every legal value, or None without a step."""
     step, lower = getattr(feature, "step", None), getattr(feature, "lower", None)
     if step is None or lower is None:
         return None
@@ -306,11 +306,11 @@ def decimals(feature: Continuous | Ordinal) -> int | None:
 
 
 def unit_form(unit: str, value: float) -> str:
-    """The form of a unit that goes with a value."""
+    """Return the form of a unit that goes with a value."""
     one, bar, many = unit.partition("|")
     if bar:
         return one if abs(value) == 1.0 else many
-    # One English word in the plural; "thousand dollars", "Celsius" and "gas" stay as they are.
+    # One English word in the plural. "thousand dollars", "Celsius" and "gas" stay unchanged.
     regular = unit.isalpha() and unit.endswith("s") and not unit.endswith(("ss", "us", "as", "is"))
     return unit[:-1] if regular and abs(value) == 1.0 else unit
 
@@ -318,7 +318,7 @@ def unit_form(unit: str, value: float) -> str:
 # -- fields of features, rules and schemas ---------------------------------------------------------
 
 Convert = Callable[[Any, str], Any]
-"""Takes a value and its place, such as ``"upper"``; returns the value to store, or raises ValueError."""
+"""Takes a value and its place, such as ``"upper"``. Returns the value to store, or raises ValueError."""
 
 
 class Checked:
@@ -397,7 +397,7 @@ def boolean(value: Any, place: str) -> bool:
 
 
 def finite(value: Any, place: str) -> float:
-    """Return a finite float; text such as "1_000", true and false are not numbers."""
+    """Return a finite float. Text such as "1_000", true and false are not numbers."""
     if not is_number(value):
         raise ValueError(f"{place} must be a number, not {short(value)}")
     try:
@@ -521,7 +521,7 @@ def items(value: Any, place: str) -> list[Any]:
 
 
 def each(found: Iterable[tuple[object, Any]], convert: Convert, place: str) -> list[Any]:
-    """Convert pairs of key and value; raise a ValueError with the problems of all of them."""
+    """Convert pairs of key and value, or raise a ValueError with the problems of all of them."""
     converted: list[Any] = []
     problems: list[str] = []
     for key, item in found:
