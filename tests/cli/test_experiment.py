@@ -71,6 +71,7 @@ def test_default_is_every_data_set_and_method(tmp_path, monkeypatch):
     assert len(methods) == 14
 
 
+@pytest.mark.slow
 def test_algorithm_1_runs_by_its_name(tmp_path):
     words = ["--method", "PROPLACE-Algorithm-1", "--out", tmp_path]
     done = good("experiment", *SMALL, *words, PROPLACE_DATA=str(folder()))

@@ -11,7 +11,7 @@ import pytest
 import proplace as pp
 from experiment.toy import SETTINGS, toy
 from proplace.core.errors import InputError
-from proplace.experiment import archive, settings
+from proplace.experiment import archive, settings, training
 from proplace.experiment.archive import KINDS, Archive, Trained, build, train_all
 from proplace.experiment.settings import Counts, Task
 from support.errors import raises
@@ -98,7 +98,7 @@ def test_changed_prediction_moves_no_other_person():
 
 def test_each_kind_of_network_sees_its_own_rows(data, monkeypatch):
     seen, further = [], []
-    train, train_further = archive.train, archive.train_further
+    train, train_further = training.train, training.train_further
 
     def recording(X, y, rows, **options):
         seen.append(([frozenset(part) for part in rows], options["seeds"]))
@@ -109,8 +109,8 @@ def test_each_kind_of_network_sees_its_own_rows(data, monkeypatch):
         further.append((net, [frozenset(part) for part in rows], options["seeds"]))
         return train_further(net, X, y, rows, **options)
 
-    monkeypatch.setattr(archive, "train", recording)
-    monkeypatch.setattr(archive, "train_further", recording_further)
+    monkeypatch.setattr(training, "train", recording)
+    monkeypatch.setattr(training, "train_further", recording_further)
     made = train_all(data, SMALL, seed=0)
     first = frozenset(data.first.train)
     both = first | frozenset(data.second.train)
@@ -133,14 +133,14 @@ def test_network_that_accepts_everybody_is_trained_again(data, monkeypatch):
     dead = pp.Network(
         [(np.zeros((6, 4)), None), (np.zeros((6, 6)), None), (np.zeros((1, 6)), [1.0])]
     )
-    train, calls = archive.train, []
+    train, calls = training.train, []
 
     def sometimes_dead(X, y, rows, **options):
         calls.append(options["seeds"])
         nets = train(X, y, rows, **options)
         return [dead, *nets[1:]] if len(calls) == 2 else nets
 
-    monkeypatch.setattr(archive, "train", sometimes_dead)
+    monkeypatch.setattr(training, "train", sometimes_dead)
     made = train_all(data, SMALL, seed=0)
     assert calls[2] == [calls[1][0] + 1]
     nets = [net for nets in made.retrained.values() for net in nets]
@@ -171,10 +171,10 @@ def test_interrupted_archive_resumes_with_same_bytes(toy_tasks, tmp_path, monkey
     assert whole.read(Task("compas", 2)) is None
 
 
-def test_networks_come_from_archive_before_they_are_trained(toy_tasks, tmp_path, data, monkeypatch):
+def test_networks_come_from_archive_before_they_are_trained(toy_tasks, tmp_path, monkeypatch):
     packed = build(tmp_path / "archive.zip", toy_tasks[:1], tmp_path / "cache")
     monkeypatch.setattr(archive, "train_all", None)
-    known = archive.trained(toy_tasks[0], tmp_path / "none", lambda: data, packed)
+    known = archive.trained(toy_tasks[0], tmp_path / "none", None, packed)
     assert known.net == packed.read(toy_tasks[0]).net
     assert not (tmp_path / "none").exists()
 

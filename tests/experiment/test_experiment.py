@@ -138,6 +138,7 @@ def test_a_failing_method_does_not_lose_the_others(tmp_path, monkeypatch):
     assert "| RNCE |" in text
 
 
+@pytest.mark.slow
 def test_both_searches_agree_on_every_person(cache):
     tasks = [Task("compas", seed) for seed in (0, 1)]
     searches = ["PROPLACE", "PROPLACE-Algorithm-1"]

@@ -77,6 +77,41 @@ Jobs = Annotated[
         rich_help_panel="Running",
     ),
 ]
+Table = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="CSV or Parquet file with features and labels, in place of the data sets of the paper. "
+        "Needs --model.",
+        rich_help_panel="Own data",
+    ),
+]
+Model = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Trained model of two classes with one output: .npz or .onnx. Needs --table.",
+        rich_help_panel="Own data",
+    ),
+]
+Label = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Column of the labels in --table.", rich_help_panel="Own data"
+    ),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Radius of the shift set. Default: calibrated on retrained networks.",
+        rich_help_panel="Own data",
+    ),
+]
 Networks = Annotated[
     Path | None,
     typer.Option(
@@ -114,12 +149,16 @@ def experiment(
     people: People = None,
     actionable: Actionable = False,
     as_published: AsPublished = False,
+    table: Table = None,
+    model: Model = None,
+    label: Label = "label",
+    delta: Delta = None,
     archive: Networks = None,
     train: Train = None,
     jobs: Jobs = None,
     out: Out = Path("experiment"),
 ) -> None:
-    """Reproduce the comparison of the paper.
+    """Reproduce the comparison of the paper, or make it for a table and a model of your own.
 
     Repeat the command to resume an interrupted run. The data come from the folder that the
     environment variable PROPLACE_DATA names, or are downloaded.
@@ -127,6 +166,8 @@ def experiment(
     [bold]Example[/bold]
 
     proplace experiment --data compas --method PROPLACE --seed 0 --people 20
+
+    proplace experiment --table mine.csv --model model.npz --label approved
     """
     from proplace.core.errors import OptionError  # noqa: PLC0415
     from proplace.core.options import processes  # noqa: PLC0415
@@ -134,6 +175,14 @@ def experiment(
     from proplace.experiment.archive import BUNDLED, build  # noqa: PLC0415
 
     number = processes("--jobs", jobs) or 1
+    if (table is None) != (model is None):
+        given, missing = ("--model", "--table") if table is None else ("--table", "--model")
+        raise OptionError(f"{given} needs {missing}: give both files", name=missing)
+    own = None
+    if table is not None and model is not None:
+        from proplace.experiment.own import Own  # noqa: PLC0415
+
+        own = Own(table, model, label, delta)
     names = [name.lower() for name in data or settings.DATA]
     for name in names:
         if name not in settings.DATA:
@@ -148,7 +197,10 @@ def experiment(
         for size in dict.fromkeys([(w, w) for w in width] if width else sizes)
         for one in dict.fromkeys(settings.SEEDS if seed is None else seed)
     ]
-    if train is not None:
+    if own is not None:
+        seeds = dict.fromkeys([0] if seed is None else seed)
+        tasks = [settings.Task(own.name, one, people=people, own=own) for one in seeds]
+    elif train is not None:
         made = build(train, tasks, out / "cache", n_jobs=number, report=tell)
         echo(f"wrote {train} with SHA-256 {made.digest} of its checksums")
         return

@@ -19,7 +19,7 @@ import io
 import itertools
 import json
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,8 @@ from threadpoolctl import threadpool_limits
 from proplace.core.errors import InputError
 from proplace.core.files import atomic_write
 from proplace.core.network import Network
+from proplace.experiment import training
 from proplace.experiment.data import load
-from proplace.experiment.training import train, train_further
 
 if TYPE_CHECKING:
     import os
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from proplace.core.network import Array
+    from proplace.core.transforms import InputTransform
     from proplace.experiment.data import Dataset
     from proplace.experiment.settings import Settings, Task
 
@@ -109,6 +110,20 @@ class Trained:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         return buffer.getvalue()
+
+    def with_input_transform(self, transform: InputTransform) -> Trained:
+        """Return the networks with another input transform, which files do not contain."""
+
+        def changed(nets: list[Network]) -> list[Network]:
+            return [net.with_input_transform(transform) for net in nets]
+
+        return replace(
+            self,
+            net=self.net.with_input_transform(transform),
+            retrained={kind: changed(nets) for kind, nets in self.retrained.items()},
+            calibration=changed(self.calibration),
+            history=changed(self.history),
+        )
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Trained:
@@ -233,7 +248,7 @@ def build(
 
 
 def trained(
-    task: Task, cache: Path, data: Callable[[], Dataset], archive: Archive | None = None
+    task: Task, cache: Path, train: Callable[[], Trained], archive: Archive | None = None
 ) -> Trained:
     """Return the networks of a task from the archive, from the cache, or by training them.
 
@@ -243,8 +258,8 @@ def trained(
         Data set, seed and architecture.
     cache
         Folder for networks that are trained here.
-    data
-        Called for the data set if networks are trained.
+    train
+        Called if networks are trained.
     archive
         An archive, which may lack the task.
     """
@@ -254,18 +269,19 @@ def trained(
     path = cache / _member(task)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = train_all(data(), task.settings, task.seed)
+        content = train().to_bytes()
         with atomic_write(path) as file:
-            file.write(made.to_bytes())
+            file.write(content)
     return Trained.from_bytes(path.read_bytes())
 
 
 def _content(task: Task, cache: Path, data_folder: str | None) -> bytes:
-    def data() -> Dataset:
-        return load(task.published, data_folder, repaired=task.data != task.published)
+    def train() -> Trained:
+        data = load(task.published, data_folder, repaired=task.data != task.published)
+        return train_all(data, task.settings, task.seed)
 
     with threadpool_limits(1):
-        return trained(task, cache, data).to_bytes()
+        return trained(task, cache, train).to_bytes()
 
 
 def _member(task: Task) -> str:
@@ -289,8 +305,8 @@ def train_all(
     seed
         Seed of everything random.
     net
-        The current network. Default: it is trained too. The weights of all networks are rounded to
-        16 bits only if it is.
+        The current network. Default: it is trained too, and the weights of all networks are rounded
+        to 16 bits.
     """
     first, both = data.first.train, np.concatenate([data.first.train, data.second.train])
     counts, short = settings.counts, net is None
@@ -310,7 +326,7 @@ def train_all(
         seeds = [_seed(seed, number, i) for i in range(count)]
         if not count:
             return []
-        nets = train_further(
+        nets = training.train_further(
             current, data.X, data.y, drawn, epochs=_EPOCHS, rate=_RATE, seeds=seeds
         )
         return [_rounded(n) for n in nets] if short else nets
@@ -356,7 +372,7 @@ def two_classes(
     for attempt in range(_TRIES):
         if not missing:
             break
-        made = train(
+        made = training.train(
             data.X,
             data.y,
             [rows[i] for i in missing],

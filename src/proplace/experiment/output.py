@@ -138,7 +138,8 @@ def rows(table: pd.DataFrame, data: str, network: str) -> Iterator[tuple[str, ..
             return f"{number(row[measure], digits)} [{low}, {high}]"
 
         low, high = (percent(row[f"vr {end}"]) for end in ("low", "high"))
-        published = network == "x".join(map(str, SETTINGS[_published(data)].widths))
+        known = SETTINGS.get(_published(data))
+        published = known is not None and network == "x".join(map(str, known.widths))
         yield (
             str(row["method"]),
             f"{percent(row['vr'])} [{low}, {high}]",
@@ -165,11 +166,14 @@ def setting(cells: pd.DataFrame, data: str, network: str) -> str:
         f"{delta:g}" + ("" if len(counts) == 1 else f" for {count} seed{'s'[: count > 1]}")
         for delta, count in counts.items()
     )
+    accuracy = f"{part['accuracy'].mean():.1%}"
+    if name in SETTINGS:
+        used += f", published {SETTINGS[name].delta:g}; k {SETTINGS[name].k}"
+        accuracy += f" (paper {ACCURACY[name]:.0%})"
     filled = int((part["people"] - part["unseen"]).sum())
     known = f"; {filled} of them are training rows" if filled else ""
     return (
-        f"{data}{version}, networks {network}: delta {used}, published {SETTINGS[name].delta:g}; "
-        f"k {SETTINGS[name].k}; accuracy {part['accuracy'].mean():.1%} (paper {ACCURACY[name]:.0%}); "
+        f"{data}{version}, networks {network}: delta {used}; accuracy {accuracy}; "
         f"{int(part['people'].sum())} people over {len(part)} seed{'s'[: len(part) > 1]}{known}."
     )
 

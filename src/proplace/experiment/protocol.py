@@ -7,6 +7,7 @@ evaluation, so that methods may choose by it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import sys
@@ -22,7 +23,7 @@ from proplace import __version__
 from proplace.calibrate.delta import CalibrationWarning, calibrate_delta
 from proplace.core.errors import InputError
 from proplace.core.files import atomic_write
-from proplace.experiment.archive import Trained, trained
+from proplace.experiment.archive import Trained, train_all, trained
 from proplace.experiment.data import Dataset, load
 from proplace.experiment.training import accuracy
 from proplace.explain.proplace import Proplace
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from proplace.experiment.settings import Settings, Task
     from proplace.schema import Schema
 
+VALID = 0.99  # validity of a delta that is not given
 FACTORS = (
     0.0625,
     0.125,
@@ -111,8 +113,12 @@ def problem(
     task: Task, cache: Path, data_folder: str | None = None, archive: Archive | None = None
 ) -> Problem:
     """Make the problem of a task, with networks from the archive or trained into the cache."""
+    own = task.own
+    if own is not None:
+        nets = own.complete(trained(task, cache, lambda: own.train(task.seed)))
+        return assemble(task, own.data, task.settings, nets, cache / task.name)
     data = dataset(task.data, data_folder)
-    nets = trained(task, cache, lambda: data, archive)
+    nets = trained(task, cache, lambda: train_all(data, task.settings, task.seed), archive)
     return assemble(task, data, task.settings, nets, cache / task.name)
 
 
@@ -164,10 +170,10 @@ def _curve(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the results state the delta in use
-        try:
-            return measured([factor * settings.delta for factor in FACTORS])
-        except InputError:  # no row is robust at any of them
-            return measured(None)
+        if settings.delta is not None:
+            with contextlib.suppress(InputError):  # no row is robust at any of them
+                return measured([factor * settings.delta for factor in FACTORS])
+        return measured(None)
 
 
 def _cached_curve(path: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
@@ -178,9 +184,18 @@ def _cached_curve(path: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
 
 
 def _delta(curve: pd.DataFrame, settings: Settings, rows: int) -> float:
-    """Return the largest delta up to the published one that leaves at least k rows robust."""
-    usable = curve[(curve["robust"] * rows >= settings.k) & (curve["delta"] <= settings.delta)]
-    return float((usable if len(usable) else curve)["delta"].max())
+    """Return the largest delta up to the published one that leaves at least k rows robust.
+
+    Without a published one, return the smallest delta that is valid enough, or the most valid one.
+    """
+    usable = curve[curve["robust"] * rows >= settings.k]
+    if settings.delta is not None:
+        usable = usable[usable["delta"] <= settings.delta]
+        return float((usable if len(usable) else curve)["delta"].max())
+    good = usable[usable["validity"] >= VALID]
+    if len(good):
+        return float(good["delta"].min())
+    return float(curve["delta"].to_numpy()[curve["validity"].argmax()])
 
 
 def source_digest(method: object) -> str | None:

@@ -144,10 +144,13 @@ def options(name: str, made: Problem) -> dict[str, Any]:
     """Return the options of a baseline: those of the published run, if it was in it.
 
     If delta is not the published one, a method that was run at another delta than it was judged at
-    (MILP-R) keeps the ratio of the two.
+    (MILP-R) keeps the ratio of the two. For data of the user, methods have their default options.
     """
+    robust = issubclass(METHODS[name], RobustBaseline)
+    if made.settings.delta is None or made.task.own is not None:
+        return {"seed": made.task.seed} | ({"delta": made.delta} if robust else {})
     chosen = {"seed": made.task.seed, **published(name, made.task.published)}
-    if issubclass(METHODS[name], RobustBaseline):
+    if robust:
         ratio = made.delta / made.settings.delta
         chosen["delta"] = chosen.get("delta", made.settings.delta) * ratio
     return chosen

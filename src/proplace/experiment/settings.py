@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from proplace.experiment.data import SOURCES
+
+if TYPE_CHECKING:
+    from proplace.experiment.own import Own
 
 _FORMAT = 3  # of the files with networks
 
@@ -44,11 +48,14 @@ OTHER_SIZE = Counts(
 
 @dataclass(frozen=True)
 class Settings:
-    """Architecture, training and search of one data set, as published."""
+    """Architecture, training and search of one data set, as published.
+
+    ``delta`` is None if it is to be calibrated.
+    """
 
     widths: tuple[int, ...]
     epochs: int
-    delta: float
+    delta: float | None
     k: int
     counts: Counts = Counts()
 
@@ -87,6 +94,8 @@ class Task:
     as_published
         True to run the other methods as the published code does (see
         :mod:`proplace.experiment.as_published`).
+    own
+        A table and a model of the user, in place of a data set of the paper.
     """
 
     data: str
@@ -95,6 +104,7 @@ class Task:
     people: int | None = None
     actionable: bool = False
     as_published: bool = False
+    own: Own | None = None
 
     @property
     def published(self) -> str:
@@ -104,6 +114,8 @@ class Task:
     @property
     def settings(self) -> Settings:
         """Settings of the data set, with the architecture of the task."""
+        if self.own is not None:
+            return self.own.settings
         settings = SETTINGS[self.published]
         if self.widths in (None, settings.widths):
             return settings
@@ -113,7 +125,8 @@ class Task:
     def name(self) -> str:
         """Name of the networks, such as ``adult-10x10-seed0-9e107d9d37``."""
         settings = self.settings
-        facts = (_FORMAT, self.data, self.seed, settings, SOURCES[self.published].sha256)
+        source = SOURCES[self.published].sha256 if self.own is None else self.own.digest
+        facts = (_FORMAT, self.data, self.seed, settings, source)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:10]
         return f"{self.data}-{'x'.join(map(str, settings.widths))}-seed{self.seed}-{digest}"
 
