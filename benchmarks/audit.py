@@ -69,7 +69,7 @@ def fill(path: Path, pipe: object, count: int) -> None:
     chosen = np.flatnonzero(model.network.margin(points) > 1.0)[:count]
     certificate, rows = zlib.compress(b"{}" * 500), table.to_dict("records")
     with pp.Ledger(path) as ledger, ledger._database.write(None) as writer:
-        writer.keep(documents)
+        writer.store_documents(documents)
         for n in chosen.tolist():
             reach = np.zeros(COLUMNS)
             reach[n % COLUMNS] = 0.02 * (n % 3 == 0)

@@ -67,7 +67,7 @@ def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
             people = [f"customer-{n:09d}" for n in range(start, min(start + PART, count))]
             drafts = [first._replace(person=person) for person in people]
             known = known_promises(writer.connection, drafts, writer.time)
-            issue_drafts(writer, drafts, "2999-12-31", known, "refuse", label=1, replacing=None)
+            issue_drafts(writer, drafts, "2999-12-31", known, "refuse", label=1, replaces=None)
 
 
 def changed(one: Explanations, by: float) -> pp.Network:

@@ -174,7 +174,7 @@ def test_redeem_and_its_exit_statuses(loans, made, book):
     less = [word if not word.startswith("income=") else "income=0.5" for word in row]
     done = redeem(numbers["ann"], *less, "--model", made / "hard.npz", "--json")
     assert (done.returncode, done.json["verdict"]) == (3, "not_met")
-    assert done.json["missing"][0]["feature"] == "income"
+    assert done.json["unmet"][0]["feature"] == "income"
     done = redeem(numbers["ann"], *row, "--dry-run", "--json")
     assert (done.returncode, done.json["verdict"]) == (0, "met_exactly")
     done = redeem(numbers["ann"], *row, "--model", loans.folder / "model.onnx")
@@ -198,7 +198,7 @@ def test_redeem_a_row_of_a_file(book, tmp_path):
     source = ["--input", tmp_path / "back.csv"]
     done = run("ledger", "redeem", place, numbers["bob"], *source, "--json")
     assert done.returncode == 3, done.stderr
-    assert [miss["feature"] for miss in done.json["missing"]] == ["income"]
+    assert [miss["feature"] for miss in done.json["unmet"]] == ["income"]
     good("ledger", "redeem", place, numbers["bob"], *source, "--row", 1)
     failed(run("ledger", "redeem", place, numbers["dee"], *source, "--row", 2), TableError)
 

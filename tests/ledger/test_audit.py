@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from fractions import Fraction as Q
 
 import numpy as np
@@ -78,9 +77,9 @@ def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
                 assert found[number] == ("broken" if refused else "holds"), (n, least)
                 seen_verdicts.add(found[number])
                 if not refused:
-                    assert audit.found.margin[n] <= least + 1e-9
+                    assert audit.verdicts.margin[n] <= least + 1e-9
                 here = new.predict(rows[n])[0] == target
-                assert (audit.found.note[n] == 1) == (refused and here)
+                assert (audit.verdicts.note[n] == 1) == (refused and here)
     assert len(seen_verdicts) == 2
 
 
@@ -118,9 +117,9 @@ def test_any_of_the_promised_sets_will_do(ledger):
     promise_rows(ledger, net, pp.Shifts.of(net, 0.01), rows, others=sets)
     moved = other.with_layers((layer.W + 0.125, layer.b) for layer in other.layers)
     audit = ledger.audit(moved)
-    assert audit.looks[0].inside == "last year"
+    assert audit.groups[0].inside == "last year"
     beyond = other.with_layers((layer.W + 0.126, layer.b) for layer in other.layers)
-    assert ledger.audit(beyond).looks[0].inside == ""
+    assert ledger.audit(beyond).groups[0].inside == ""
 
 
 def test_a_box_of_intervals_counts_as_it_is(ledger):
@@ -268,7 +267,7 @@ def test_the_gate(ledger):
 
 def test_frame_and_json_say_the_same(ledger):
     numbers, audit = three(ledger)
-    frame, facts = audit.to_frame(), json.loads(audit.to_json())
+    frame, facts = audit.to_frame(), audit.to_dict()
     assert frame.index.tolist() == numbers == [one["promise"] for one in facts["promises"]]
     assert frame["verdict"].tolist() == [one["verdict"] for one in facts["promises"]]
     assert frame["person"].tolist() == ["person 0", "person 1", "person 2"]
@@ -292,7 +291,7 @@ def test_promises_of_several_terms_are_judged_each_by_its_own(ledger):
     audit = ledger.audit(pp.Network([([[1.0, 0.25]], [0.0])]))
     assert audit.ids.tolist() == numbers
     assert list(verdicts(audit).values()) == ["proved", "holds", "proved", "holds"]
-    assert len(audit.looks) == 2
+    assert len(audit.groups) == 2
     assert ledger.verify().valid
 
 

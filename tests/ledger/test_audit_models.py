@@ -78,7 +78,7 @@ def test_a_scaler_that_was_fitted_again_changes_nothing_by_itself(ledger):
     promise(ledger, pipe, accepted(pipe))
     for nudge, proved in ((0.0, True), (0.99 * DELTA, True), (1.01 * DELTA, False)):
         audit = ledger.audit(refitted(pipe, nudge=nudge))
-        assert bool(audit.looks[0].inside) == proved
+        assert bool(audit.groups[0].inside) == proved
         assert (audit.counts["proved"] > 0) == proved
 
 
@@ -87,7 +87,7 @@ def test_what_rounding_leaves_open_is_not_called_proved(ledger):
     pipe = first("standard")
     promise(ledger, pipe, accepted(pipe))
     audit = ledger.audit(refitted(pipe, nudge=DELTA * (1 - 1e-14)))
-    assert audit.looks[0].inside == ""
+    assert audit.groups[0].inside == ""
     assert audit.counts["proved"] == 0
 
 
@@ -139,7 +139,7 @@ def test_verdicts_are_what_the_new_pipeline_says(ledger, old, new, tolerance):
     audit = ledger.audit(later)
     found = verdicts(audit)
     compared = not old == "robust, ordinal" != new
-    assert audit.looks[0].on_rows == compared
+    assert audit.groups[0].aligned == compared
     ends = list(corners(pp.Model.of(pipe), rows, tolerance))
     good = np.all([later.predict(end) == "yes" for end in ends], axis=0)
     for number, fine, here in zip(numbers, good, later.predict(rows) == "yes", strict=True):
@@ -183,7 +183,7 @@ def test_categories_in_another_order_are_the_same_categories(ledger):
     promise(ledger, pipe, rows)
     assert ledger.audit(turned).counts["proved"] == len(rows)
     audit = ledger.audit(unturned)  # the same numbers, which now mean other jobs
-    assert audit.looks[0].inside == ""
+    assert audit.groups[0].inside == ""
     refused = (unturned.predict(rows) != "yes").sum()
     assert (audit.counts["proved"], audit.counts["broken"]) == (0, refused)
 
@@ -255,7 +255,7 @@ def test_a_model_that_refuses_what_its_network_accepts_is_an_alarm(ledger):
     audit = ledger.audit(read)
     assert audit.counts["broken"] == len(audit.alarms) == len(rows)
     assert "ALARM" in str(audit)
-    assert audit.looks[0].inside  # and yet nothing is called proved
+    assert audit.groups[0].inside  # and yet nothing is called proved
     assert not audit.passes("broken")
 
 
@@ -301,7 +301,7 @@ def test_torch_modules(ledger):
         for part in near.parameters():
             part.add_(DELTA / 2)
     audit = ledger.audit(near)
-    assert audit.looks[0].inside == "the current model"
+    assert audit.groups[0].inside == "the current model"
     for new in (near, module(2, 5, 3, 1), module(2, 4, 2)):
         said = new(torch.tensor(model.encode(rows), dtype=torch.float32)).detach().numpy()
         good = said[:, 0] >= 0 if said.shape[1] == 1 else said.argmax(axis=1) == 1
@@ -327,8 +327,8 @@ def test_batch_norm_counts_as_it_was_trained(ledger):
     with torch.no_grad():
         moved[0].weight.add_(0.9 * DELTA)
         drifted[1].running_var.mul_(4.0)
-    assert ledger.audit(moved).looks[0].inside
-    assert ledger.audit(drifted).looks[0].inside == ""
+    assert ledger.audit(moved).groups[0].inside
+    assert ledger.audit(drifted).groups[0].inside == ""
     for new in (moved, drifted):
         said = new(torch.tensor(rows, dtype=torch.float32)).detach().numpy()[:, 0] >= 0
         kept = [one != "broken" for one in verdicts(ledger.audit(new)).values()]
@@ -394,7 +394,7 @@ def test_corner_that_rounding_decides_is_unknown(ledger):
             write(book, setting, [{"income": 4.0, "grade": "mid"}], points, box=box)
             net = pp.Network([([[0.1, 0.0, 0.0, 0.0]], [-0.3])], precision="float32")
             audit = book.audit(pp.Model.of(net).with_schema(new))
-            assert not audit.looks[0].on_rows
+            assert not audit.groups[0].aligned
             assert list(verdicts(audit).values()) == [verdict]
 
 
@@ -435,10 +435,10 @@ def test_margins_of_boxes_are_lower_bounds_in_original_units(ledger):
         ]
         P = later.predict_proba(pd.DataFrame(grid))
         least = np.log(P[:, 1] / P[:, 0]).min()
-        if audit.found.verdict[n] == 1:
-            assert 0.0 < audit.found.margin[n] <= least + 1e-6
+        if audit.verdicts.verdict[n] == 1:
+            assert 0.0 < audit.verdicts.margin[n] <= least + 1e-6
         else:
-            assert audit.found.margin[n] < 0.0
+            assert audit.verdicts.margin[n] < 0.0
 
 
 def test_renewed_promises_are_proved_and_others_stay(tmp_path):
@@ -453,19 +453,21 @@ def test_renewed_promises_are_proved_and_others_stay(tmp_path):
         before = ledger.audit(later)
         assert before.counts["broken"]
         assert before.counts["holds"]
-        kept = set(before.having("holds"))
+        kept = set(before.with_verdict("holds"))
         renewal = before.renew(pp.Proplace(later, DELTA, k=5).fit(LATER))
         assert ledger.head.entries == before.number  # nothing is issued unless it is asked for
         frame = renewal.to_frame()
-        assert set(frame["person"]) == {ids[n] for n in np.flatnonzero(before.found.verdict == 2)}
+        assert set(frame["person"]) == {
+            ids[n] for n in np.flatnonzero(before.verdicts.verdict == 2)
+        }
         for line in frame.dropna(subset=["feature"]).itertuples():
             promise = ledger.promise(line.promise)
             assert promise.original[line.feature] == line.was
             assert promise.answer[line.feature] == line.promised
         issued = renewal.issue()
         after = ledger.audit(later)
-        assert kept <= set(after.having("holds"))
-        assert set(issued.new) == set(after.having("proved"))
+        assert kept <= set(after.with_verdict("holds"))
+        assert set(issued.new) == set(after.with_verdict("proved"))
         assert not after.counts["broken"]
         assert {ledger.promise(n).state for n in before.broken} == {"renewed"}
         assert {ledger.promise(n).expires for n in issued.new} == {"2999-12-31"}

@@ -125,7 +125,7 @@ def test_classes_are_stated_on_the_command_line(book, tmp_path):
     words = ["audit", tmp_path / "m.onnx", "--ledger", ledger.name, *model, "--json"]
     silent = json.loads(run(*words, "--dry-run").stdout)
     assert silent["counts"]["undecided"] == 6
-    assert "classes" in silent["terms"][0]["why"]
+    assert "classes" in silent["terms"][0]["reason"]
     stated = ["classes:", ["approved", "refused"]]
     found = json.loads(run(*words, *stated).stdout)
     for one in found["promises"]:

@@ -144,7 +144,7 @@ def test_digests_that_collide_are_no_reason_to_refuse(folder, ledger, monkeypatc
 
 def test_folders_that_cannot_be_promised(tmp_path, folder, ledger):
     bare = folder_of(crowd(3), tmp_path / "bare", certificates=False)
-    with raises(LedgerError, name="certificates", match="--certificates"):
+    with raises(LedgerError, name="certificates", match="certificates=True"):
         ledger.issue_folder(bare, "name")
     with raises(ResultsError, name="manifest.json"):
         ledger.issue_folder(tmp_path, "name")

@@ -401,7 +401,7 @@ def test_more_than_is_proved_around_an_answer_is_refused(book, result, boxed):
 
 def test_results_of_several_runs_are_issued_one_by_one(book, result, boxed):
     both = type(result)([*result, *boxed], provenance=result.provenance)
-    refuses(book, None, both, [*PEOPLE, "dora", "emil"], word="one run")
+    refuses(book, None, both, [*PEOPLE, "dora", "emil"], word="each run")
 
 
 def test_a_refusal_in_the_middle_writes_nothing(ledger, result):

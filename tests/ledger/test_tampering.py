@@ -62,7 +62,7 @@ def unguarded(database):
     with database.engine.connect() as opened:
         connection = opened.execution_options(proplace_writes=True)
         with connection.begin():
-            for name in (*tables.FOREVER, "personal"):
+            for name in (*tables.APPEND_ONLY, "personal"):
                 for action in ("update",) if name == "personal" else ("update", "delete"):
                     on = "" if database.is_sqlite else f" ON {name}"
                     connection.exec_driver_sql(f"DROP TRIGGER {name}_no_{action}{on}")
@@ -307,12 +307,12 @@ def file(tmp_path_factory, result, boxed):
 
 def test_the_database_itself_refuses_changes(place, result, boxed):
     database = full(place, result, boxed)
-    for name in (*tables.FOREVER, "personal"):
+    for name in (*tables.APPEND_ONLY, "personal"):
         table = tables.metadata.tables[name]
         column = list(table.columns)[-1]
         with pytest.raises(LedgerError, match="never changed"), database.write() as writer:
             writer.connection.execute(table.update().values({column.name: column}))
-    for name in tables.FOREVER:
+    for name in tables.APPEND_ONLY:
         with pytest.raises(LedgerError, match="never changed"), database.write() as writer:
             writer.connection.execute(tables.metadata.tables[name].delete())
     assert verified(database).valid
@@ -327,7 +327,7 @@ def test_cells_of_another_kind_are_found(file, tmp_path):
             path = tmp_path / f"{table.name}-{column.name}.db"
             path.write_bytes(file.read_bytes())
             with sqlite3.connect(path) as raw:
-                for name in (*tables.FOREVER, "personal"):
+                for name in (*tables.APPEND_ONLY, "personal"):
                     raw.execute(f"DROP TRIGGER {name}_no_update")
                 is_bytes = isinstance(column.type, sa.LargeBinary)
                 other = "CAST({} AS TEXT)" if is_bytes else "CAST({} AS BLOB)"

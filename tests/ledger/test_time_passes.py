@@ -82,7 +82,7 @@ def test_promise_with_a_tolerance_of_a_year_survives_a_birthday(
             person = promise.answer.to_dict()
             person |= {name: person[name] + by for name, by in late.items()}
             found = ledger.redeem(number, person, pipeline, record=False)
-            assert [one.feature for one in found.missing] == list(late)
+            assert [one.feature for one in found.unmet] == list(late)
     assert ledger.redeem(number, a_year_later(promise), pipeline).entry is not None
     assert ledger.promise(number).state == "redeemed"
 
@@ -92,7 +92,7 @@ def test_promise_without_a_tolerance_does_not_survive_a_birthday(
 ):
     for number in issue(ledger, explainer, people).new:
         found = ledger.redeem(number, a_year_later(ledger.promise(number)), pipeline, record=False)
-        assert [one.feature for one in found.missing] == ["age", "months_since_default"]
+        assert [one.feature for one in found.unmet] == ["age", "months_since_default"]
 
 
 def test_audit_judges_the_year_that_passes(ledger, pipeline, explainer, people):

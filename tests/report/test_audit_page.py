@@ -38,12 +38,12 @@ def test_the_page_says_what_the_audit_found(audit, tmp_path):
 
 
 def test_an_alarm_comes_first(audit, tmp_path):
-    note = audit.found.note.copy()
-    audit.found.note[0] = NETWORK_ACCEPTS
+    note = audit.verdicts.note.copy()
+    audit.verdicts.note[0] = NETWORK_ACCEPTS
     try:
         text = audit.report(tmp_path / "audit.html").read_text()
     finally:
-        audit.found.note[:] = note
+        audit.verdicts.note[:] = note
     assert NOTES[NETWORK_ACCEPTS] in text
     assert text.index("Do not release this model") < text.index("What the verdicts mean")
 

@@ -252,7 +252,7 @@ def write(ledger, setting, rows, points, target=1, *, box=None, expires=None):
     documents = terms_documents(setting, target, None)
     numbers = []
     with ledger._database.write(None) as writer:
-        writer.keep(documents)
+        writer.store_documents(documents)
         for n, (answer, point) in enumerate(zip(rows, points, strict=True)):
             low, high = (None, None) if box is None else (end[n].tobytes() for end in box)
             facts = {

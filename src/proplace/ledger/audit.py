@@ -1,4 +1,4 @@
-"""An audit: what a retrained model makes of every open promise."""
+"""Audits: the verdict on every open promise under a retrained model, and renewals of broken ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 FailOn = Literal["broken", "holds"]
-"""What a release gate does not let pass: a broken promise, or any that is not proved."""
+"""Verdicts that stop a release: broken promises, or also those that are not proved."""
 
 _WORDS: dict[Verdict, str] = {
     "proved": "proved",
@@ -56,43 +56,53 @@ _WORDS: dict[Verdict, str] = {
 
 
 @dataclass(frozen=True)
-class Look:
-    """What was found for all promises of the same terms.
+class AuditGroup:
+    """The promises of an audit that share their terms.
 
     Attributes
     ----------
     terms, model
-        Name of the terms in the ledger, and of the promised model.
+        Digest of the terms and name of the promised model.
     inside
-        Name of the promised set in which the new network lies; empty if in none.
-    on_rows
-        Whether the new network could be put on the rows of the promised model; else promises were
-        judged point by point.
-    why
-        Why it could not be compared, where it could not.
+        Name of the promised shift set in which the new network lies. Empty if it lies in none.
+    aligned
+        True if the new network takes encoded rows of the promised model. Otherwise each promise was
+        evaluated in original units.
+    reason
+        Why the networks could not be compared, or how far the new one lies outside.
     counts
-        How many promises have which verdict.
+        Number of promises with each verdict.
     """
 
     terms: str
     model: str
     inside: str
-    on_rows: bool
-    why: str
+    aligned: bool
+    reason: str
     counts: dict[Verdict, int]
 
     def __str__(self) -> str:
-        """One line."""
-        total = sum(self.counts.values())
-        said = f"{_promises(total)} of {self.model} (terms {self.terms[:8]}): {_told(self.counts)}"
+        """Return one line."""
+        counts = ", ".join(
+            f"{self.counts[name]:,} {word}"
+            for name, word in _WORDS.items()
+            if self.counts[name] or name != "undecided"
+        )
+        total = _promises(sum(self.counts.values()))
+        text = f"{total} of {self.model} (terms {self.terms[:8]}): {counts}"
+        return f"{text}; {self.comparison}" if self.comparison else text
+
+    @property
+    def comparison(self) -> str:
+        """The place of the new network relative to the promised shift sets."""
         if self.inside:
-            return f"{said}; the new network lies in the promised set ({self.inside})"
-        return f"{said}; {self.why}" if self.why else said
+            return f"the new network lies in the promised shift set ({self.inside})"
+        return self.reason
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What a retrained model makes of every open promise of a ledger.
+    """The verdict on every open promise of a ledger under a retrained model.
 
     Made by :meth:`proplace.Ledger.audit`.
 
@@ -101,21 +111,21 @@ class Audit:
     ledger
         The ledger.
     model, model_digest
-        What the retrained model is called, and its name in the ledger.
+        Name of the retrained model and its digest in the ledger.
     as_of, time
-        The day on which promises had to be open, and when they were looked at.
+        Day on which the promises had to be open, and time of the audit.
     head
-        The end of the chain then.
+        Chain head at that time.
     number
-        The entry of the ledger that records it; None where it was not recorded.
+        Number of the entry that records the audit. None if it was not recorded.
     ids
         Numbers of the promises, in order.
-    found
-        The verdicts, margins and notes, side by side.
-    looks
-        What all promises of the same terms have in common.
+    verdicts
+        Verdicts, margins and notes, side by side.
+    groups
+        Facts that hold for all promises of the same terms.
     network
-        The network that was read of the retrained model.
+        Imported network of the retrained model.
     """
 
     ledger: Ledger
@@ -125,8 +135,8 @@ class Audit:
     time: str
     head: Head
     ids: npt.NDArray[np.int64]
-    found: Verdicts
-    looks: tuple[Look, ...]
+    verdicts: Verdicts
+    groups: tuple[AuditGroup, ...]
     network: Network
     number: int | None = None
 
@@ -135,29 +145,29 @@ class Audit:
 
     @property
     def counts(self) -> dict[Verdict, int]:
-        """How many promises have which verdict."""
-        numbers = np.bincount(self.found.verdict, minlength=len(VERDICTS)).tolist()
+        """Number of promises with each verdict."""
+        numbers = np.bincount(self.verdicts.verdict, minlength=len(VERDICTS)).tolist()
         return dict(zip(VERDICTS, numbers, strict=True))
 
     @property
     def broken(self) -> tuple[int, ...]:
         """Numbers of the promises that are broken."""
-        return self.having("broken")
+        return self.with_verdict("broken")
 
     @property
     def alarms(self) -> tuple[int, ...]:
-        """Promises where the model contradicts what was read or proved: never to be passed over."""
-        return tuple(self.ids[np.isin(self.found.note, ALARMS)].tolist())
+        """Promises for which the original model contradicts its imported network, or a proof."""
+        return tuple(self.ids[np.isin(self.verdicts.note, ALARMS)].tolist())
 
-    def having(self, verdict: Verdict) -> tuple[int, ...]:
-        """Numbers of the promises with a verdict."""
-        chosen = self.found.verdict == VERDICTS.index(verdict)
+    def with_verdict(self, verdict: Verdict) -> tuple[int, ...]:
+        """Return the numbers of the promises with a verdict."""
+        chosen = self.verdicts.verdict == VERDICTS.index(verdict)
         return tuple(self.ids[chosen].tolist())
 
     def passes(self, fail_on: FailOn = "broken") -> bool:
-        """Whether a release gate lets the model pass; undecided promises never pass.
+        """Test if a release gate accepts the model. Undecided promises never pass.
 
-        ``broken``: no promise may be broken. ``holds``: all must be proved.
+        With ``broken`` no promise may be broken. With ``holds`` all must be proved.
         """
         if fail_on not in get_args(FailOn):
             raise OptionError(
@@ -170,7 +180,7 @@ class Audit:
         return not (bad or (fail_on == "holds" and counts["holds"]))
 
     def verdict(self, promise: int) -> Verdict:
-        """The verdict on one promise."""
+        """Return the verdict on one promise."""
         at = int(np.searchsorted(self.ids, promise))
         if at == len(self.ids) or self.ids[at] != promise:
             raise OptionError(
@@ -178,7 +188,7 @@ class Audit:
                 name="promise",
                 value=promise,
             )
-        return VERDICTS[int(self.found.verdict[at])]
+        return VERDICTS[int(self.verdicts.verdict[at])]
 
     def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
         """Return the recipients of some promises, in the order given."""
@@ -186,30 +196,30 @@ class Audit:
             return recipients(connection, numbers)
 
     def to_frame(self, verdict: Verdict | None = None) -> pd.DataFrame:
-        """One row for each promise: person, verdict, margin, note, last day and sentence.
+        """Return one row per promise: person, verdict, margin, note, expiry date and sentence.
 
         Parameters
         ----------
         verdict
-            Only promises with this verdict.
+            Verdict of the promises to return. None for all.
         """
         chosen = np.arange(len(self))
         if verdict is not None:
-            chosen = np.flatnonzero(self.found.verdict == VERDICTS.index(verdict))
+            chosen = np.flatnonzero(self.verdicts.verdict == VERDICTS.index(verdict))
         numbers = self.ids[chosen].tolist()
         people = self.recipients(numbers)
         columns = {
             "person": [one.person for one in people],
-            "verdict": [VERDICTS[n] for n in self.found.verdict[chosen].tolist()],
-            "margin": self.found.margin[chosen],
-            "note": [NOTES[n] for n in self.found.note[chosen].tolist()],
+            "verdict": [VERDICTS[n] for n in self.verdicts.verdict[chosen].tolist()],
+            "margin": self.verdicts.margin[chosen],
+            "note": [NOTES[n] for n in self.verdicts.note[chosen].tolist()],
             "expires": [one.expires for one in people],
             "sentence": [one.sentence for one in people],
         }
         return pd.DataFrame(columns, index=pd.Index(numbers, name="promise"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it; people by their ids, nothing else of them."""
+        """Return all facts for JSON. People appear by their ids alone."""
         frame = self.to_frame()
         columns = (frame.index, *(frame[name] for name in ("person", "verdict", "note", "margin")))
         return {
@@ -222,7 +232,7 @@ class Audit:
             "head": str(self.head),
             "counts": self.counts,
             "alarms": list(self.alarms),
-            "terms": [vars(look) for look in self.looks],
+            "terms": [vars(group) for group in self.groups],
             "promises": [
                 {
                     "promise": int(number),
@@ -235,39 +245,33 @@ class Audit:
             ],
         }
 
-    def to_json(self) -> str:
-        """The same as text."""
-        return json.dumps(self.to_dict())
-
     def report(self, path: str | os.PathLike[str], *, title: str = "Audit of promises") -> Path:
-        """Write an HTML page to read, which opens offline (extra ``report``)."""
+        """Write an HTML page that opens offline (extra ``report``)."""
         from proplace.report.audit_page import write_audit_page
 
         return write_audit_page(path, self, title=title)
 
     def renew(self, explainer: Any, *, n: int | None = None, **wishes: Any) -> Renewal:
-        """Search new answers, against the new model, for the people whose promises are broken.
+        """Search new counterfactuals for people with broken promises, under the new model.
 
-        Each is searched for with the request of the promise it replaces. Nothing is issued: see
-        :meth:`Renewal.issue`.
+        Each search uses the request of the promise that it replaces. :meth:`Renewal.issue` then issues
+        the new promises.
 
         Parameters
         ----------
         explainer
             A fitted explainer of the new model, such as ``Proplace(new_model, 0.02).fit(table)``.
         n
-            For the first so many broken promises only.
+            Largest number of broken promises, the first ones. None for all.
         wishes
-            Keywords of :meth:`proplace.Proplace.explain`, such as ``prefer``, which take the place of
-            the promise's.
+            Keywords of :meth:`proplace.Proplace.explain`, such as ``prefer``, that replace those of the
+            promise.
         """
-        from proplace.ledger.audit import renewed
-
-        return renewed(self, explainer, n, wishes)
+        return _renewed(self, explainer, n, wishes)
 
     @property
     def sentence(self) -> str:
-        """What was found, in one sentence."""
+        """The result in one sentence."""
         if not len(self):
             return f"no promise is open on {self.as_of}: {self.model} breaks none"
         counts = self.counts
@@ -279,24 +283,22 @@ class Audit:
         )
 
     def __str__(self) -> str:
-        """What was found, in a few lines."""
-        lines = [self.sentence, *(f"  {look}" for look in self.looks if len(self.looks) > 1)]
-        if len(self.looks) == 1:
-            (look,) = self.looks
-            if look.inside:
-                lines.append(f"  the new network lies in the promised set ({look.inside})")
-            elif look.why:
-                lines.append(f"  {look.why}")
+        """Return the result in a few lines."""
+        lines = [self.sentence]
+        if len(self.groups) > 1:
+            lines += [f"  {group}" for group in self.groups]
+        else:
+            lines += [f"  {group.comparison}" for group in self.groups if group.comparison]
         if self.alarms:
             lines.append(
-                f"  ALARM: in {_promises(len(self.alarms))} the model contradicts what was read or "
-                "proved of it; to_frame()['note'] says how. Do not release it"
+                f"  ALARM: the original model contradicts its imported network, or a proof, in "
+                f"{_promises(len(self.alarms))}; see to_frame()['note']. Do not release it"
             )
         return "\n".join(lines)
 
 
 class _Row(NamedTuple):
-    """A row of the table of verdicts."""
+    """One row of the table of verdicts."""
 
     promise: int
     verdict: str
@@ -305,7 +307,7 @@ class _Row(NamedTuple):
 
 @dataclass(eq=False)
 class Auditor:
-    """Goes through the open promises of a ledger, group by group, in bounded memory."""
+    """Evaluates the open promises of a ledger, group by group, in bounded memory."""
 
     source: object
     compared: dict[str, Comparison] = field(default_factory=dict)
@@ -319,7 +321,7 @@ class Auditor:
         self._stated = self.model.threshold is not None
 
     def adopt_cutoff(self, base: Model | None) -> None:
-        """Read the model with the cut-off of promises, unless it states its own."""
+        """Give the model the cut-off of promises, unless it states its own."""
         if base is None or self._stated:
             return
         one_cutoff([base, *(terms.model for terms in self._terms.values())])
@@ -337,8 +339,8 @@ class Auditor:
         with contextlib.suppress(ProplaceError):
             self.named = reading(self.source, latest)
 
-    def judge(self, group: OpenPromises) -> None:
-        """Judge some promises of the same terms."""
+    def evaluate(self, group: OpenPromises) -> None:
+        """Evaluate some promises of the same terms."""
         name = group.terms.digest
         if name not in self.compared:
             self.adopt_cutoff(group.terms.model)
@@ -351,15 +353,15 @@ class Auditor:
         self._parts.append(found)
 
     def audit(self, ledger: Ledger, day: str, head: Head) -> Audit:
-        """All verdicts, in the order of the promises."""
+        """Return all verdicts, in the order of the promises."""
         ids = np.concatenate([*self._ids, np.empty(0, dtype=np.int64)])
         order = np.argsort(ids)
         fields: list[Array] = [
             np.concatenate([*(getattr(part, name) for part in self._parts), np.empty(0, kind)])[order]
             for name, kind in (("verdict", "i1"), ("margin", "f8"), ("note", "i1"))
         ]  # fmt: skip
-        looks = tuple(
-            Look(
+        groups = tuple(
+            AuditGroup(
                 name,
                 self._terms[name].model.origin.name,
                 "" if one.inside is None else one.inside.name or CURRENT_MODEL,
@@ -373,19 +375,19 @@ class Auditor:
         found = Verdicts(*fields)  # type: ignore[arg-type]
         name = self.model.origin.name
         own = self.model.network
-        facts = (name, digest, day, now(), head, ids[order], found, looks, own)
+        facts = (name, digest, day, now(), head, ids[order], found, groups, own)
         return Audit(ledger, *facts)
 
-    def recorded(self, audit: Audit, writer: Writer) -> Audit:
-        """Write an audit down, with the model and all verdicts."""
-        writer.keep(model_documents(self.named))
+    def record(self, audit: Audit, writer: Writer) -> Audit:
+        """Record an audit, with the model and all verdicts."""
+        writer.store_documents(model_documents(self.named))
         body = {
             "model": audit.model_digest,
             "as_of": audit.as_of,
             "head": str(audit.head),
             "counts": audit.counts,
             "alarms": len(audit.alarms),
-            "inside": {look.terms: look.inside for look in audit.looks if look.inside},
+            "inside": {group.terms: group.inside for group in audit.groups if group.inside},
             "verdicts": verdicts_digest(_rows(audit)),
         }
         entry = writer.append("audited", body)
@@ -395,14 +397,14 @@ class Auditor:
 
 
 def _rows(audit: Audit) -> Iterator[_Row]:
-    found = audit.found
+    found = audit.verdicts
     columns = (audit.ids, found.verdict, found.margin)
     for number, verdict, margin in zip(*(c.tolist() for c in columns), strict=True):
         yield _Row(number, VERDICTS[verdict], _number(margin))
 
 
 def _number(value: float) -> float | None:
-    """A number as tables and JSON hold it."""
+    """Return a number, or None if it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 
@@ -410,20 +412,12 @@ def _promises(count: int) -> str:
     return f"{count:,} promise{'s' * (count != 1)}"
 
 
-def _told(counts: dict[Verdict, int]) -> str:
-    return ", ".join(
-        f"{counts[name]:,} {words}"
-        for name, words in _WORDS.items()
-        if counts[name] or name != "undecided"
-    )
-
-
 # -- renewals --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """New answers of one class, last day and wording: for each person, with the promises to replace."""
+    """New counterfactuals of one class, expiry date and wording, with the promises that they replace."""
 
     result: Explanations
     expires: str | None
@@ -434,14 +428,14 @@ class _Batch:
 
 @dataclass(frozen=True, eq=False)
 class Renewal:
-    """New answers for broken promises, beside the old ones.
+    """New counterfactuals for broken promises.
 
-    Made by :meth:`Audit.renew`. A person with several broken promises of one class gets one new answer.
+    Made by :meth:`Audit.renew`. A person with several broken promises of one class gets one.
 
     Attributes
     ----------
     audit
-        The audit that found them broken.
+        The audit that found the promises broken.
     """
 
     audit: Audit
@@ -452,16 +446,15 @@ class Renewal:
 
     @property
     def results(self) -> tuple[Explanations, ...]:
-        """The new answers, one table of results for each promised class, last day and wording."""
+        """The new counterfactuals, one table per promised class, expiry date and wording."""
         return tuple(batch.result for batch in self._batches)
 
     def to_frame(self) -> pd.DataFrame:
-        """What the new answers ask for beside the old ones: one row for each person and feature.
+        """Compare the new counterfactuals with the old ones: one row per person and feature.
 
-        Columns: ``promise``, ``person``, ``status``, ``feature``, ``was`` (when the promise was made),
-        ``promised``, ``now`` (None where there is no new answer); only features where two of them
-        differ. A person without a new answer, or who is accepted as they were, has one row without a
-        feature.
+        Columns: ``promise``, ``person``, ``status``, ``feature``, ``was`` (on the day of the promise),
+        ``promised``, ``now`` (None without a new counterfactual). Only features with a difference are
+        listed. A person without any has one row without a feature.
         """
         rows: list[tuple[Any, ...]] = []
         for batch in self._batches:
@@ -474,15 +467,14 @@ class Renewal:
         return pd.DataFrame(rows, columns=names, dtype=object)
 
     def issue(self, *, expires: datetime.date | str | None = None, check: bool = True) -> Issued:
-        """Issue the new answers, each in the place of the promises that were broken.
+        """Issue the new counterfactuals in place of the broken promises.
 
         Parameters
         ----------
         expires
-            The last day of all of them; left out, each keeps that of the promise it replaces, the latest
-            where there were several.
+            Expiry date of all new promises. None keeps the latest date of the replaced ones.
         check
-            Whether to check every certificate in exact arithmetic first.
+            Check every certificate in exact arithmetic first.
         """
         done = [
             self.audit.ledger.issue(
@@ -491,7 +483,7 @@ class Renewal:
                 expires=expires or batch.expires,
                 existing="renew",
                 wording=batch.wording,
-                replacing=[number for numbers in batch.replaces.values() for number in numbers],
+                replaces=[number for numbers in batch.replaces.values() for number in numbers],
                 check=check,
             )
             for batch in self._batches
@@ -503,41 +495,43 @@ class Renewal:
         )
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         found = sum(e.found for batch in self._batches for e in batch.result)
-        return f"{found} new answers for {len(self)} people with broken promises"
+        return f"{found} new counterfactuals for {len(self)} people with broken promises"
 
 
-def renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any]) -> Renewal:
-    """Search new answers for the broken promises of an audit."""
+def _renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any]) -> Renewal:
+    """Search new counterfactuals for the broken promises of an audit."""
     _check_explains(explainer, audit.network)
-    broken = audit.recipients(audit.broken if n is None else audit.broken[:n])
+    held: dict[tuple[str, Label], list[Recipient]] = {}
+    for one in audit.recipients(audit.broken if n is None else audit.broken[:n]):
+        if one.person is not None:  # not erased since the audit
+            held.setdefault((one.person, one.target), []).append(one)
     groups: dict[tuple[Label, str | None, str, str], dict[str, list[Recipient]]] = {}
-    words: dict[tuple[str, Label], tuple[str, str]] = {}
-    last: dict[tuple[str, Label], str | None] = {}
-    for one in broken:
-        if one.person is not None:  # not erased meanwhile
-            known = last.get((one.person, one.target), "")
-            ends = None in (known, one.expires)  # without end is later than any day
-            last[one.person, one.target] = None if ends else max(known or "", one.expires or "")
-            said = json.dumps(one.facts.get("wording")), json.dumps(_keywords(one.request))
-            words.setdefault((one.person, one.target), said)
-    for one in broken:
-        if one.person is not None:
-            who = (one.person, one.target)
-            people = groups.setdefault((one.target, last[who], *words[who]), {})
-            people.setdefault(one.person, []).append(one)
+    for (person, label), several in held.items():
+        first = several[0]
+        words, request = (
+            json.dumps(first.facts.get("wording")),
+            json.dumps(_keywords(first.request)),
+        )
+        groups.setdefault((label, _latest(several), words, request), {})[person] = several
     batches = []
-    for (label, expires, _, asked), people in groups.items():
+    for (label, expires, _, request), people in groups.items():
         facts = [several[0].facts for several in people.values()]
         table = pd.DataFrame([one["original"] for one in facts])
-        result = explainer.explain(table, label, **json.loads(asked) | wishes)
+        result = explainer.explain(table, label, **json.loads(request) | wishes)
         if not result.complete:
             raise LedgerError("the search was interrupted; renew again")
-        replaces = {person: [one.promise for one in all_] for person, all_ in people.items()}
+        replaces = {person: [one.promise for one in several] for person, several in people.items()}
         answers = tuple(one["answer"] for one in facts)
         batches.append(_Batch(result, expires, wording_of(facts[0]), replaces, answers))
     return Renewal(audit, tuple(batches))
+
+
+def _latest(promises: Sequence[Recipient]) -> str | None:
+    """Return the latest expiry date; None if one of the promises has none."""
+    dates = [one.expires for one in promises]
+    return None if None in dates else max(date for date in dates if date is not None)
 
 
 def _keywords(request: Request) -> dict[str, Any]:
@@ -550,14 +544,14 @@ def _keywords(request: Request) -> dict[str, Any]:
 def _check_explains(explainer: Any, net: Network) -> None:
     if not _explains(explainer, net):
         raise LedgerError(
-            "the explainer is not one of the model that was audited, so that its answers would be "
-            "promises of another model; fit one: Proplace(new_model, delta).fit(table)",
+            "the explainer is not one of the audited model; fit one with "
+            "Proplace(new_model, delta).fit(table)",
             name="explainer",
         )
 
 
 def _explains(explainer: Any, net: Network) -> bool:
-    """Test if an explainer is about a network, with whatever input transform of a schema."""
+    """Test if an explainer has the layers of a network. Its schema may add an input transform."""
     model = getattr(explainer, "model_", None)
     if model is None:
         return False
@@ -569,7 +563,7 @@ def _explains(explainer: Any, net: Network) -> bool:
 
 
 def _differences(e: Explanation, promised: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Features in which the person, the old answer and the new one are not all the same."""
+    """Return features that differ among the person, the old counterfactual and the new one."""
     if e.original is None:
         return []
     lines = []

@@ -3,13 +3,12 @@ r"""The chain of a ledger: each entry is bound to all before it.
 .. math::
     h_n = \mathrm{SHA256}\bigl(h_{n-1} \,\Vert\, \text{entry}_n\bigr), \qquad h_0 = 0 \ldots 0 .
 
-Whoever changes, removes or inserts an entry changes the hashes of all that follow, up to the head.
-Whoever holds the head of an earlier day can tell that nothing before it was changed, even by someone
-who writes all hashes anew.
+A changed, removed or inserted entry changes the hashes of all later ones, up to the head. A head that
+was stored elsewhere proves that no earlier entry was changed, even if all hashes were computed again.
 
-Personal data is not in the chain but beside it; an entry holds a commitment,
-:math:`\mathrm{SHA256}(\text{salt} \,\Vert\, \text{data})` with 256 random bits of salt. When data and
-salt are erased, what is left tells nothing about the person, and the chain holds as before.
+Personal data is stored outside the chain. An entry holds a commitment,
+:math:`\mathrm{SHA256}(\text{salt} \,\Vert\, \text{data})` with 256 random bits of salt. Once data and
+salt are erased, the commitment reveals nothing about the person, and the chain stays valid.
 """
 
 from __future__ import annotations
@@ -32,29 +31,29 @@ if TYPE_CHECKING:
 
 
 START = "0" * 64
-"""The hash in front of the first entry."""
+"""The hash before the first entry."""
 
 _SALT = 32
 
 
 class Entry(NamedTuple):
-    """Something that happened.
+    """One event.
 
     Attributes
     ----------
     seq
         Its number, from 1 on.
     time
-        When, in UTC.
+        Time in UTC.
     kind
-        What: ``opened``, ``document``, ``issued``, ``renewed``, ``withdrawn``, ``erased``, ``audited``
-        and so on.
+        ``opened``, ``document``, ``issued``, ``renewed``, ``withdrawn``, ``erased``, ``audited`` and
+        others.
     promise
-        The promise that it is about, if it is about one.
+        Number of its promise. None if it concerns no promise.
     body
         The facts, as canonical JSON.
     hash
-        Over all of this and the hash of the entry before.
+        Hash of the other fields and of the previous hash.
     """
 
     seq: int
@@ -66,7 +65,7 @@ class Entry(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is in the body."""
+        """The facts in the body."""
         facts: dict[str, Any] = json.loads(self.body)
         return facts
 
@@ -74,32 +73,33 @@ class Entry(NamedTuple):
     def after(
         cls, head: Head, time: str, kind: str, promise: int | None, body: dict[str, Any]
     ) -> Entry:
-        """The entry that follows a head."""
+        """Return the entry after a head."""
         entry = cls(head.entries + 1, time, kind, promise, canonical(body), "")
         return entry._replace(hash=entry.expected(head.hash))
 
     def expected(self, previous: str) -> str:
-        """The hash that this entry must have behind another one."""
+        """Return the hash of this entry after a previous hash."""
         content = json.dumps([self.seq, self.time, self.kind, self.promise, self.body])
         return hashlib.sha256(f"{previous}\n{content}".encode()).hexdigest()
 
 
 class Head(NamedTuple):
-    """The end of a chain: how many entries there are, and the hash of the last.
+    """The end of a chain: the number of entries, and the last hash.
 
-    Kept outside of the ledger (on paper, in a mail, in another system), it is what nobody can rewrite.
+    A head that is stored outside of the ledger (on paper, in a mail, in another system) cannot be
+    rewritten with it.
     """
 
     entries: int
     hash: str
 
     def __str__(self) -> str:
-        """``entries:hash``, as :meth:`parse` reads it."""
+        """Return ``entries:hash``, as :meth:`parse` reads it."""
         return f"{self.entries}:{self.hash}"
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """Read what ``str`` has written."""
+        """Read the text of a head."""
         found = re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{64})", text.strip().lower())
         if found is None:
             raise LedgerError(
@@ -112,19 +112,19 @@ class Head(NamedTuple):
 
 
 def sha256(content: bytes) -> str:
-    """Digest in hexadecimal."""
+    """Return the SHA-256 in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def new_salt() -> bytes:
-    """Random bytes that make a commitment hide what it is about."""
+    """Return random bytes that hide the data of a commitment."""
     return secrets.token_bytes(_SALT)
 
 
 def commitment(salt: bytes, parts: Iterable[bytes | None]) -> str:
-    """Bind some data without showing it: which parts there are, their lengths and contents.
+    """Bind the parts of some data, their lengths and contents, without revealing them.
 
-    All salts are of one length, so that no bytes can be moved between salt and data.
+    All salts have one length, so bytes cannot move between salt and data.
     """
     if len(salt) != _SALT:
         raise LedgerError(f"a salt has {_SALT} bytes, not {len(salt)}", name="salt")
@@ -137,8 +137,8 @@ def commitment(salt: bytes, parts: Iterable[bytes | None]) -> str:
 # -- verification ----------------------------------------------------------------------------------
 
 
-_CHUNK = 2_000  # entries that are looked at together
-_LARGE = 200  # rows with certificates that are held at once
+_CHUNK = 2_000  # entries in memory at once
+_LARGE = 200  # rows with certificates in memory at once
 _TYPES: dict[Any, str] = {  # as SQLite names them
     sa.Integer: "integer",
     sa.BigInteger: "integer",
@@ -146,23 +146,23 @@ _TYPES: dict[Any, str] = {  # as SQLite names them
     sa.Text: "text",
     sa.LargeBinary: "blob",
 }
-_MOST = 100  # problems that are kept; more are counted
+_MOST = 100  # problems that are listed
 
 
 @dataclass
 class Verification:
-    """What a look at the whole ledger found.
+    """The result of a verification of the whole ledger.
 
     Attributes
     ----------
     head
         The end of the chain.
     entries, promises, erased
-        How many entries and promises there are, and of how many promises the personal data was erased.
+        Numbers of entries, of promises, and of promises with erased personal data.
     problems
-        What is not as it was written, in words; no more than 100 of them.
-    found
-        How many problems there are in all.
+        Descriptions of the first 100 problems.
+    problem_count
+        Number of all problems.
     """
 
     head: Head
@@ -170,65 +170,65 @@ class Verification:
     promises: int = 0
     erased: int = 0
     problems: list[str] = field(default_factory=list)
-    found: int = 0
+    problem_count: int = 0
 
     @property
     def valid(self) -> bool:
         """True if no entry was changed."""
-        return not self.found
+        return not self.problem_count
 
     def add(self, problem: str) -> None:
-        """Note a problem."""
-        self.found += 1
-        if self.found <= _MOST:
+        """Add a problem."""
+        self.problem_count += 1
+        if self.problem_count <= _MOST:
             self.problems.append(problem)
 
     def __str__(self) -> str:
-        """What was found, in a few lines."""
-        said = f"{self.entries:,} entries, {self.promises:,} promises"
+        """Return the result in a few lines."""
+        counts = f"{self.entries:,} entries, {self.promises:,} promises"
         if self.erased:
-            said += f" ({self.erased:,} erased)"
+            counts += f" ({self.erased:,} erased)"
         if self.valid:
-            return f"the ledger is as it was written: {said}; head {self.head}"
-        more = self.found - len(self.problems)
-        lines = [f"the ledger is NOT as it was written: {said}", *self.problems]
+            return f"the ledger is as it was written: {counts}; head {self.head}"
+        more = self.problem_count - len(self.problems)
+        lines = [f"the ledger is NOT as it was written: {counts}", *self.problems]
         return "\n".join([*lines, *([f"and {more:,} more"] if more else [])])
 
 
 class Verifier:
-    """Goes through a ledger once, in chunks: memory does not grow with the number of promises."""
+    """Reads a ledger once, in chunks. Memory does not grow with the number of promises."""
 
     def __init__(self, connection: sa.Connection, expected: Head | None) -> None:
         self._connection, self._expected = connection, expected
-        self._documents: dict[str, str] = {}  # kinds, by digest
-        self._gone: set[int] = set()  # entries whose personal data is not there
+        self._documents: dict[str, str] = {}  # kinds by digest
+        self._gone: set[int] = set()  # entries without their personal data
         self._erased: set[int] = set()
-        self._version: object = None  # as the first entry says
+        self._version: object = None  # of the first entry
 
     def verify(self, *, layout: bool = True) -> Verification:
-        """Look at everything; not at the ``layout`` of the tables if that is said."""
+        """Check everything, and the ``layout`` of the tables."""
         found, readable = Verification(Head(0, START)), True
         for problem, fatal in layout_problems(self._connection) if layout else ():
             found.add(problem)
             readable &= not fatal
         if readable and self._connection.dialect.name == "sqlite":
-            before = found.found
+            before = found.problem_count
             self._file(found)
-            readable = found.found == before
+            readable = found.problem_count == before
         if readable:
             self._head(found)
             self._chain(found)
             self._meta(found)
-            self._stray(found)
-            self._kept(found)
-            self._forgotten(found)
+            self._check_orphans(found)
+            self._check_documents(found)
+            self._check_erasures(found)
         return found
 
     def _file(self, found: Verification) -> None:
-        """A file of SQLite may be damaged, and its cells may hold anything."""
-        for (said,) in self._connection.execute(sa.text("PRAGMA integrity_check(10)")):
-            if said != "ok":
-                found.add(f"the file is damaged: {said}")
+        """Check the file of SQLite, whose cells may hold values of any type."""
+        for (line,) in self._connection.execute(sa.text("PRAGMA integrity_check(10)")):
+            if line != "ok":
+                found.add(f"the file is damaged: {line}")
         for table in tables.metadata.tables.values():
             wrong = [
                 sa.func.typeof(column).not_in([_TYPES[type(column.type)], *_none(column)])
@@ -236,7 +236,7 @@ class Verifier:
             ]
             query = sa.select(sa.func.count()).select_from(table).where(sa.or_(*wrong))
             if count := self._connection.execute(query).scalar():
-                found.add(f"{count} rows of {table.name} hold what was never written there")
+                found.add(f"{count} rows of {table.name} hold values of another type")
 
     # -- the chain -------------------------------------------------------------------------------
 
@@ -278,11 +278,11 @@ class Verifier:
             )
 
     def _entry(self, found: Verification, entry: Entry) -> None:
-        """Note what an entry says about what is beside the chain."""
+        """Collect the documents, erasures and audits that an entry names."""
         facts = _facts(entry)
         if entry.kind == "opened":
             if entry.seq != 1:
-                found.add(f"entry {entry.seq} opens the ledger, which is the first entry's to do")
+                found.add(f"entry {entry.seq} opens the ledger, and only the first entry may")
             self._version = facts.get("version")
         elif entry.kind == "document":
             self._documents[str(facts.get("digest"))] = str(facts.get("kind"))
@@ -299,10 +299,10 @@ class Verifier:
         if there != {"format": FORMAT, "version": str(self._version)}:
             found.add(f"the table meta is not what was written: {there}")
 
-    # -- what it speaks of -----------------------------------------------------------------------
+    # -- beside the chain -------------------------------------------------------------------------
 
     def _promises(self, found: Verification, entries: list[Entry], begin: int) -> None:
-        """Compare the promises that some entries have issued."""
+        """Compare promises with the entries that issued them."""
         table = tables.promises
         between = table.c.id.between(begin, entries[-1].seq)
         rows: dict[int, Any] = {}
@@ -314,14 +314,14 @@ class Verifier:
             if entry.kind == "issued":
                 found.promises += 1
                 facts, row = _facts(entry), rows.pop(entry.seq, None)
-                said = [facts.get(name) for name in ("terms", "issued", "expires", "commitment")]
-                if row is None or [row.terms, row.issued, row.expires, row.commitment] != said:
+                fields = ("terms", "issued", "expires", "commitment")
+                if row is None or any(getattr(row, name) != facts.get(name) for name in fields):
                     found.add(f"promise {entry.seq} is missing, or is not what was issued")
         for number in rows:
             found.add(f"promise {number} was never issued")
 
     def _personal(self, found: Verification, entries: list[Entry], begin: int) -> None:
-        """Compare the personal data that some entries speak of; it may have been erased since."""
+        """Compare personal data with its commitments. It may have been erased since."""
         hidden = {
             entry.seq: facts["commitment"]
             for entry in entries
@@ -330,12 +330,12 @@ class Verifier:
         table = tables.personal
         between = table.c.entry.between(begin, entries[-1].seq)
         for row in self._stream(sa.select(table).where(between), _LARGE):
-            said = hidden.pop(row.entry, None)
+            committed = hidden.pop(row.entry, None)
             try:
                 there = commitment(row.salt, personal_parts(row._mapping))
             except LedgerError:
                 there = ""
-            if said is None or there != said:
+            if committed is None or there != committed:
                 found.add(f"the personal data of entry {row.entry} is not what was written")
         self._gone |= hidden.keys()
 
@@ -345,8 +345,8 @@ class Verifier:
         if verdicts_digest(self._stream(query, _CHUNK)) != facts.get("verdicts"):
             found.add(f"the verdicts of the audit {entry.seq} are not those that were written")
 
-    def _stray(self, found: Verification) -> None:
-        """Rows that belong to no entry of the chain."""
+    def _check_orphans(self, found: Verification) -> None:
+        """Find rows without an entry in the chain."""
         e = tables.entries.c
         audits = sa.select(e.seq).where(e.kind == "audited")
         last = sa.select(sa.func.coalesce(sa.func.max(e.seq), 0)).scalar_subquery()
@@ -359,8 +359,8 @@ class Verifier:
             if count := self._connection.execute(sa.select(sa.func.count()).where(stray)).scalar():
                 found.add(f"{count} {what}")
 
-    def _kept(self, found: Verification) -> None:
-        """Compare the documents."""
+    def _check_documents(self, found: Verification) -> None:
+        """Compare the documents with their digests."""
         missing = dict(self._documents)
         for row in self._stream(sa.select(tables.documents), 1):
             missing.pop(row.digest, None)
@@ -369,8 +369,8 @@ class Verifier:
         for digest, kind in missing.items():
             found.add(f"the {kind} {digest[:12]}... is missing")
 
-    def _forgotten(self, found: Verification) -> None:
-        """Personal data is gone exactly where an entry says so."""
+    def _check_erasures(self, found: Verification) -> None:
+        """Compare missing personal data with the erasures."""
         for entry in sorted(self._gone - self._erased):
             found.add(f"the personal data of entry {entry} is gone, and was never erased")
         erased = sorted(self._erased)
@@ -378,14 +378,14 @@ class Verifier:
         for start in range(0, len(erased), PARAMETERS):
             part = erased[start : start + PARAMETERS]
             for (entry,) in self._connection.execute(sa.select(own).where(own.in_(part))):
-                found.add(f"the personal data of entry {entry} is there, though it was erased")
+                found.add(f"the personal data of entry {entry} is there, although it was erased")
 
     def _stream(self, query: Any, size: int) -> Iterator[Any]:
         return iter(self._connection.execute(query.execution_options(yield_per=size)))
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
-    """What is in the body of an entry; nothing where it was changed to something else."""
+    """Return the facts of an entry; none if its body is no JSON object."""
     try:
         facts = entry.facts
     except (ValueError, RecursionError):
@@ -398,9 +398,9 @@ def _none(column: sa.Column[Any]) -> list[str]:
 
 
 def verdicts_digest(rows: Iterable[Any]) -> str:
-    """Digest of the verdicts of one audit, in the order of the promises.
+    """Return the digest of the verdicts of one audit, in the order of the promises.
 
-    It is the same before and after a database has kept them: SQLite makes 0.0 of -0.0 and NULL of NaN.
+    A database does not change it: SQLite stores -0.0 as 0.0 and NaN as NULL.
     """
     sha = hashlib.sha256()
     for row in rows:
@@ -422,7 +422,7 @@ def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def personal_parts(row: Mapping[str, Any]) -> tuple[bytes | None, ...]:
-    """The fields of a row of personal data that its commitment binds."""
+    """Return the fields of a row of personal data that its commitment binds."""
     texts = [str(row[name]).encode() for name in ("person", "facts")]
     blobs = [row[name] for name in ("point", "low", "high", "certificate")]
     return (*texts, *(None if blob is None else bytes(blob) for blob in blobs))

@@ -1,12 +1,12 @@
 """The database of a ledger: connections, transactions that append to the chain, and versions.
 
 SQLite by default. Writers take turns: a transaction that appends holds the one lock of the ledger from
-its first statement (``BEGIN IMMEDIATE`` in SQLite, the row of the head in PostgreSQL), so that no two
-entries follow the same one. What is in a transaction is there as a whole or not at all, also after the
-process or the machine was stopped in the middle of it.
+its first statement (``BEGIN IMMEDIATE`` in SQLite, the row of the head in PostgreSQL), so two entries
+never follow the same one. A transaction is stored as a whole or not at all, even if the process or the
+machine stops in the middle of it.
 
-A ledger is known by the identity that its first entry holds. A file that is moved, replaced or missing
-while it is open is an error: it is never made anew, and nothing is read of another one.
+The identity of a ledger is in its first entry. If its file is moved, replaced or deleted while it is
+open, every operation raises an error. The file is never created again, and no other one is read.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from proplace.ledger.terms import Document
 
 
-_WAIT = 120_000  # milliseconds that a writer waits for the others
-_LOCK = 7_116_020_017  # of those who create the tables of one PostgreSQL database at once
-_ROWS = 500  # in one statement
+_WAIT = 120_000  # milliseconds of waiting for other writers
+_LOCK = 7_116_020_017  # held while tables are created in PostgreSQL
+_ROWS = 500  # rows in one statement
 
 
 class Database:
-    """A ledger's database, opened.
+    """The open database of a ledger.
 
     Parameters
     ----------
     place
-        The path of a SQLite file, or a URL such as ``postgresql://user@host/name``.
+        Path of a SQLite file, or a URL such as ``postgresql://user@host/name``.
     create
-        Whether to make a new ledger where there is none.
+        Create the ledger if it is missing.
     """
 
     def __init__(self, place: str | os.PathLike[str], *, create: bool = True) -> None:
@@ -55,13 +55,13 @@ class Database:
             self.name = str(path)
             if not create and not path.is_file():
                 raise LedgerError(
-                    f"{path}: there is no ledger; proplace ledger issue, or "
-                    "Ledger(...).issue(result) makes one",
+                    f"{path}: there is no ledger; create one with proplace ledger issue, or with "
+                    "Ledger(...)",
                     name=self.name,
                 )
             if not path.parent.is_dir():
                 raise LedgerError(
-                    f"{path}: there is no folder {path.parent}; make it first", name=self.name
+                    f"{path}: there is no folder {path.parent}; create it first", name=self.name
                 )
             if "uri" not in url.query:
                 _make_private(path)
@@ -78,27 +78,27 @@ class Database:
         except sa.exc.DBAPIError as error:
             self.engine.dispose()
             raise LedgerError(
-                f"{self.name}: cannot be opened as a ledger ({_said(error)})", name=self.name
+                f"{self.name}: cannot be opened as a ledger ({_message(error)})", name=self.name
             ) from None
         except LedgerError:
             self.engine.dispose()
             raise
 
     identity: str
-    """Name of the ledger in its first entry, wherever its file lies."""
+    """Identifier in the first entry, the same for every copy of the file."""
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether it is a SQLite file."""
+        """True if it is a SQLite file."""
         return self.engine.dialect.name == "sqlite"
 
-    def forget(self) -> None:
-        """Have the database write its files anew, without the bytes of what was deleted.
+    def vacuum(self) -> None:
+        """Rewrite the files of the database without the bytes of deleted rows.
 
-        Databases leave them where rows stood that were moved or deleted: SQLite now and then in spite
-        of ``secure_delete``, and in its write-ahead log, PostgreSQL always.
+        PostgreSQL keeps these bytes. SQLite sometimes does, despite ``secure_delete`` and in its
+        write-ahead log.
         """
-        with self._failing():
+        with self._translated_errors():
             undone = self._rewrite_sqlite() if self.is_sqlite else self._rewrite_postgresql()
         if undone:
             raise LedgerError(
@@ -108,14 +108,14 @@ class Database:
 
     def _rewrite_sqlite(self) -> str:
         with self.engine.connect() as connection:
-            cursor = connection.connection.cursor()  # no transaction is begun for it
+            cursor = connection.connection.cursor()  # outside of a transaction
             try:
                 cursor.execute("VACUUM")
                 busy = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             finally:
                 cursor.close()
-        told = "somebody still reads an earlier state; erase again when they are done"
-        return told if busy else ""
+        advice = "another connection still reads an earlier state; erase again when it is closed"
+        return advice if busy else ""
 
     def _rewrite_postgresql(self) -> str:
         with self.engine.connect() as opened:
@@ -124,8 +124,8 @@ class Database:
             before = connection.execute(place).scalar()
             connection.exec_driver_sql("VACUUM FULL personal")
             same = connection.execute(place).scalar() == before
-        told = "the owner of the table alone may rewrite it; have them run VACUUM FULL personal"
-        return told if same else ""
+        advice = "only the owner of the table may rewrite it; let them run VACUUM FULL personal"
+        return advice if same else ""
 
     def close(self) -> None:
         """Close all connections."""
@@ -135,8 +135,8 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """One state of the ledger, whatever others write meanwhile."""
-        with self._failing(), self.engine.connect() as opened:
+        """Read one state of the ledger while others may write."""
+        with self._translated_errors(), self.engine.connect() as opened:
             options = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
             connection = opened.execution_options(**options)
             with connection.begin():
@@ -145,23 +145,23 @@ class Database:
 
     @contextlib.contextmanager
     def write(self, actor: str | None = None) -> Iterator[Writer]:
-        """Append entries, with what they speak of: all of them, or none where anything fails."""
-        with self._failing(), self.engine.connect() as opened:
+        """Append entries with their rows: all of them, or none if an error occurs."""
+        with self._translated_errors(), self.engine.connect() as opened:
             connection = opened.execution_options(proplace_writes=True)
             with connection.begin():
                 head = locked_head(connection)
-                self._check_version(connection)  # others may have replaced it since it was opened
+                self._check_version(connection)  # it may have been replaced since it was opened
                 self._check_identity(connection)
                 writer = Writer(connection, head, actor)
                 yield writer
                 writer.flush()
 
     @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except sa.exc.DBAPIError as error:
-            raise LedgerError(f"{self.name}: {_said(error)}", name=self.name) from error
+            raise LedgerError(f"{self.name}: {_message(error)}", name=self.name) from error
 
     # -- identity --------------------------------------------------------------------------------
 
@@ -176,12 +176,12 @@ class Database:
         if _identity(connection) != self.identity:
             raise LedgerError(
                 f"{self.name}: holds another ledger than the one that was opened; put that one back, "
-                "or open this one anew",
+                "or open this one again",
                 name=self.name,
             )
 
     def _file_now(self) -> tuple[int, int] | None:
-        """Device and number of the file; None if it is missing, or in PostgreSQL."""
+        """Return device and number of the file. None if it is missing, and for PostgreSQL."""
         if not self.is_sqlite or self._path is None:
             return None
         try:
@@ -213,24 +213,24 @@ class Database:
                     _create(connection)
 
     def _check_empty(self, connection: sa.Connection) -> None:
-        """Refuse to put a ledger among the tables of something else."""
+        """Raise if the database holds tables of another program."""
         found = set(sa.inspect(connection).get_table_names())
         if found if self.is_sqlite else found & set(tables.metadata.tables):
             raise LedgerError(
-                f"{self.name}: holds other tables ({', '.join(sorted(found)[:3])}), and no ledger; give "
-                "a file or a database of its own",
+                f"{self.name}: holds other tables ({', '.join(sorted(found)[:3])}), not a ledger; give "
+                "another file or database",
                 name=self.name,
             )
 
     def _check_version(self, connection: sa.Connection) -> None:
-        """Raise unless it is a ledger whose tables are of this version."""
+        """Raise unless it is a ledger of this version."""
         try:
             found = {row.name: row.value for row in connection.execute(sa.select(tables.meta))}
         except sa.exc.DBAPIError:
             found = {}
         if found.get("format") != FORMAT:
             raise LedgerError(
-                f"{self.name}: is no ledger of promises; give the file of one", name=self.name
+                f"{self.name}: is not a ledger of promises; give the file of one", name=self.name
             )
         if found.get("version") != str(VERSION):
             raise LedgerError(
@@ -244,7 +244,7 @@ class Database:
 class Writer:
     """A transaction that appends to the chain.
 
-    Rows are kept until :meth:`flush`, which the transaction calls at its end.
+    Rows are collected until :meth:`flush`, which the transaction calls at its end.
     """
 
     def __init__(self, connection: sa.Connection, head: Head, actor: str | None) -> None:
@@ -253,7 +253,7 @@ class Writer:
 
     @property
     def time(self) -> str:
-        """When the transaction began."""
+        """Start of the transaction."""
         return self._time
 
     @property
@@ -271,26 +271,24 @@ class Writer:
         return entry
 
     def add(self, table: str, row: dict[str, Any]) -> None:
-        """Add a row that an entry speaks of."""
+        """Add a row that an entry names."""
         rows = self._rows.setdefault(table, [])
         rows.append(row)
         if len(rows) >= _ROWS:
             self._insert(table)
 
-    def keep(self, documents: Iterable[Document]) -> None:
-        """Keep documents, those that are not kept yet."""
+    def store_documents(self, documents: Iterable[Document]) -> None:
+        """Store documents that the ledger does not hold yet."""
+        column = tables.documents.c.digest
         for one in documents:
-            self._keep(one.digest, *one)
-
-    def _keep(self, digest: str, kind: str, content: bytes) -> None:
-        self._insert("documents")
-        known = sa.select(tables.documents.c.digest).where(tables.documents.c.digest == digest)
-        if self.connection.execute(known).first() is None:
-            self.append("document", {"digest": digest, "kind": kind})
-            self.add("documents", {"digest": digest, "kind": kind, "content": content})
+            self._insert("documents")
+            if self.connection.execute(sa.select(column).where(column == one.digest)).first():
+                continue
+            self.append("document", {"digest": one.digest, "kind": one.kind})
+            self.add("documents", {"digest": one.digest, **one._asdict()})
 
     def flush(self) -> None:
-        """Write all rows, and the new head."""
+        """Write all rows and the new head."""
         for table in list(self._rows):
             self._insert(table)
         self.connection.execute(tables.head.update().values(**self.head._asdict()))
@@ -302,18 +300,18 @@ class Writer:
 
 
 def locked_head(connection: sa.Connection) -> Head:
-    """The end of the chain; others wait until this transaction has appended to it."""
+    """Return the end of the chain, locked until the transaction ends."""
     found = connection.execute(sa.select(tables.head).with_for_update()).all()
     if len(found) != 1:
         raise TamperedError(
-            f"the ledger has {len(found)} heads and not one: it was changed by hand; put back a copy "
-            "from before"
+            f"the ledger has {len(found)} heads instead of one, so it was changed by hand; restore a "
+            "backup"
         )
     return Head(found[0].entries, found[0].hash)
 
 
 def _create(connection: sa.Connection) -> None:
-    """Make an empty ledger."""
+    """Create an empty ledger."""
     tables.metadata.create_all(connection)
     rows = [{"name": "format", "value": FORMAT}, {"name": "version", "value": str(VERSION)}]
     connection.execute(tables.meta.insert(), rows)
@@ -346,7 +344,7 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
         return url.set(drivername="postgresql+psycopg")
     if url.database in (None, "", ":memory:"):
         raise LedgerError(
-            "a ledger is kept, not held in memory; give a path such as promises.db",
+            "a ledger cannot be in memory; give a path such as promises.db",
             name="place",
             value=text,
         )
@@ -354,14 +352,14 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
 
 
 def _existing(path: Path) -> sa.URL:
-    """Return the address of a file that SQLite opens and never makes."""
+    """Return the address of a file that SQLite opens and never creates."""
     return sa.URL.create(
         "sqlite", database=f"{path.absolute().as_uri()}?mode=rw", query={"uri": "true"}
     )
 
 
 def _identity(connection: sa.Connection) -> str:
-    """Read the identity of a ledger; empty if its first entry was removed or changed."""
+    """Read the identity of a ledger. It is empty if the first entry was removed or changed."""
     e = tables.entries.c
     body = connection.execute(sa.select(e.body).where(e.seq == 1)).scalar()
     try:
@@ -371,7 +369,7 @@ def _identity(connection: sa.Connection) -> str:
 
 
 def _make_private(path: Path) -> None:
-    """Make a file that is not there yet for its owner alone; its log of writes becomes the same."""
+    """Create a missing file for its owner alone. Its write-ahead log gets the same rights."""
     if path.exists():
         return
     try:
@@ -389,7 +387,7 @@ def _options(url: sa.URL) -> dict[str, Any]:
 
 
 def _set_up(connection: Any, _: object) -> None:
-    """Have SQLite leave transactions to us, survive a power cut, and overwrite what is erased."""
+    """Set up SQLite: explicit transactions, safe against power cuts, deleted bytes overwritten."""
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (f"busy_timeout = {_WAIT}", "synchronous = FULL", "secure_delete = ON"):
@@ -399,12 +397,12 @@ def _set_up(connection: Any, _: object) -> None:
 
 
 def _write_ahead(cursor: Any) -> None:
-    """Have readers and a writer work side by side; of those who set this at once, one is let in."""
+    """Let readers and a writer work at once. Only one connection at a time can set this mode."""
     end = time.monotonic() + _WAIT / 1000
     while True:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:  # here SQLite itself does not wait
+        except sqlite3.OperationalError as error:  # SQLite does not wait here
             if "locked" not in str(error) or time.monotonic() > end:
                 raise
             time.sleep(0.01)
@@ -417,6 +415,6 @@ def _begin(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _said(error: sa.exc.DBAPIError) -> str:
-    """What the database says, on one line."""
+def _message(error: sa.exc.DBAPIError) -> str:
+    """Return the message of the database on one line."""
     return json.dumps(str(error.orig))[1:-1].split("\\n")[0]

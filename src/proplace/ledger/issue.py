@@ -1,8 +1,7 @@
-"""From answers to promises: who they are for, what is proved, and what is written down.
+"""Promises from explanations: recipients, proofs, and the stored facts.
 
-A promise is made of an answer that is proved: its certificates speak of exactly this point, this class
-and all of the sets of networks, and cover what is said to hold around it. Where anything of this is
-missing there is no promise.
+A promise needs a proof. Its certificates must name exactly this point, this class and every shift set,
+and must cover the guaranteed ranges. Otherwise nothing is issued.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 
 Ids = str | Mapping[Any, object] | Sequence[object] | None
-"""Who the people are: the id column, ids by the label of the row, or one for each answer."""
+"""Ids of the people: an id column, a mapping from the label of a row, or one per explanation."""
 
 Existing = Literal["refuse", "add", "renew"]
 
@@ -63,18 +62,18 @@ class Draft(NamedTuple):
     Attributes
     ----------
     person
-        The user's own id of the person.
+        Id of the person.
     facts
-        Canonical JSON: the person and the answer in original units, the sentence and what is proved.
+        Canonical JSON: person and counterfactual in original units, sentence and guaranteed ranges.
     point, low, high
-        The answer as the network takes it, and the ends of the box around it that is proved, as
-        little-endian doubles; no box where the point alone is proved.
+        Encoded counterfactual and the ends of the proved box around it, as little-endian doubles. The
+        ends are None if the point alone is proved.
     certificate
-        The proof, compressed.
+        Certificate, compressed.
     terms
-        Name of the terms.
+        Digest of the terms.
     row
-        Which row the answer is of; several answers of one row are of one person.
+        Row of the person. Alternatives of one row belong to one person.
     """
 
     person: str
@@ -88,17 +87,17 @@ class Draft(NamedTuple):
 
     @property
     def parts(self) -> tuple[bytes | None, ...]:
-        """What a commitment is made of, in order."""
+        """The parts of the commitment, in order."""
         return personal_parts(self._asdict())
 
     @property
     def promised(self) -> tuple[str, bytes, bytes | None, bytes | None]:
-        """What is promised: the terms, the point and the box around it."""
+        """The content of the promise: terms, point and box."""
         return self.terms, self.point, self.low, self.high
 
 
 class Skipped(NamedTuple):
-    """An answer that became no promise, and why."""
+    """An explanation without a promise, and the reason."""
 
     index: Any
     reason: str
@@ -106,19 +105,19 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True)
 class Issued:
-    """What became of some answers.
+    """The outcome of :meth:`proplace.Ledger.issue`.
 
     Attributes
     ----------
     ids
-        Numbers of the promises, new and known, in the order of the answers.
+        Numbers of the promises, new and known, in the order of the explanations.
     new
-        Those of them that were issued now; the others were in the ledger already.
+        Numbers of the promises that were issued now.
     skipped
-        Rows that hold nothing to promise, with the reason.
+        Rows with nothing to promise, with the reason.
     growing
         Numeric features whose names suggest that they grow with time, such as an age, if the promises
-        have a last day and no tolerance covers larger values.
+        have an expiry date and no tolerance covers larger values.
     """
 
     ids: tuple[int, ...]
@@ -127,24 +126,35 @@ class Issued:
     growing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One line."""
-        known = len(self.ids) - len(self.new)
-        parts = [f"{len(self.new)} promise{'s' * (len(self.new) != 1)} issued"]
-        if known:
-            parts.append(f"{known} known already")
-        if self.skipped:
-            parts.append(f"{len(self.skipped)} rows with nothing to promise")
-        return ", ".join(parts) + growth_note(self.growing)
+        """Return one line."""
+        return _summary(
+            len(self.new), len(self.ids) - len(self.new), len(self.skipped), self.growing
+        )
+
+
+def _summary(new: int, known: int, skipped: int, growing: Sequence[str]) -> str:
+    parts = [f"{new:,} promise{'s' * (new != 1)} issued"]
+    if known:
+        parts.append(f"{known:,} known already")
+    if skipped:
+        parts.append(f"{skipped:,} rows with nothing to promise")
+    text = ", ".join(parts)
+    if not growing:
+        return text
+    return (
+        f"{text}; {', '.join(growing)} may grow until the expiry date, and no tolerance covers that: "
+        f"explain with a tolerance, such as a year more of {growing[0]}"
+    )
 
 
 def people_of(result: Explanations, ids: Ids) -> list[str]:
-    """The id of the person of each answer, as text."""
+    """Return the id of the person of each explanation, as text."""
     given = [_given(result, n, e, ids) for n, e in enumerate(result)]
     people = [person_id(one) for one in given]
     for e, person in zip(result, people, strict=True):
         if person is None:
             raise LedgerError(
-                f"row {e.index!r} has no id of a person; a promise is made to somebody",
+                f"row {e.index!r} has no id of a person; every promise needs one",
                 name="ids",
                 value=None,
             )
@@ -157,8 +167,8 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
             return next(iter(e.ids.values()))
         columns = f"the results have the id columns {listing(list(e.ids))}" if e.ids else ""
         raise LedgerError(
-            "a promise is made to somebody: say who the people are, with ids='name of an id column', "
-            "ids={label of a row: id}, or one id for each answer"
+            "every promise needs the id of a person; give ids='name of an id column', "
+            "ids={label of a row: id}, or one id per explanation"
             f"{'; ' if columns else ''}{columns}",
             name="ids",
             value=None,
@@ -179,34 +189,30 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
     given = list(ids)
     if len(given) != len(result):
         raise LedgerError(
-            f"{len(given)} ids were given for {len(result)} answers; give one for each", name="ids"
+            f"{len(given)} ids were given for {len(result)} explanations; give one each", name="ids"
         )
     return given[n]
 
 
-def nothing_to_promise(e: Explanation) -> str:
-    """Why an explanation is no promise; empty if it is one.
-
-    An answer without a proof is not passed over: see :func:`draft`.
-    """
+def skip_reason(e: Explanation) -> str:
+    """Return why an explanation holds nothing to promise; empty if it holds a counterfactual."""
     if e.status == "already_valid":
         return "has the class today: nothing would have to change"
-    return "" if e.found else f"no answer ({e.status})"
+    return "" if e.found else f"no counterfactual ({e.status})"
 
 
 def check_answers(result: Explanations, model: Model) -> None:
-    """The answers in original units must be the points that are proved, as the model encodes them."""
-    told = [
+    """Raise unless the counterfactuals in original units encode to the proved points."""
+    found = [
         e for e in result if e.counterfactual is not None and e.encoded_counterfactual is not None
     ]
-    if not told:
+    if not found:
         return
-    frame = pd.DataFrame([e.counterfactual for e in told]).reset_index(drop=True)
-    for e, row in zip(told, model.encode(frame), strict=True):
+    frame = pd.DataFrame([e.counterfactual for e in found]).reset_index(drop=True)
+    for e, row in zip(found, model.encode(frame), strict=True):
         if row.tolist() != e.encoded_counterfactual.tolist():  # type: ignore[union-attr]
             raise LedgerError(
-                f"row {e.index!r}: the answer in original units is not the one that is proved; explain "
-                "it again"
+                f"row {e.index!r}: its original units are not the proved point; explain it again"
             )
 
 
@@ -219,18 +225,18 @@ def draft(
     row: int = 0,
     check: bool,
 ) -> Draft:
-    """Make a promise of an answer, in a wording, or say what is not proved."""
-    who = f"row {e.index!r}" + (f", answer {e.rank}" if e.rank else "")
+    """Draft a promise from an explanation; raise if something is not proved."""
+    who = f"row {e.index!r}" + (f", alternative {e.rank}" if e.rank else "")
     if e.setting is None:
-        raise LedgerError(f"{who}: nothing says what the answer is about; explain it again")
+        raise LedgerError(f"{who}: the explanation has no setting; explain it again")
     if e.counterfactual is None or any(
         n not in e.setting.schema.by_name for n in e.guaranteed_ranges
     ):
-        raise LedgerError(f"{who}: the answer is not whole; explain it again")
+        raise LedgerError(f"{who}: the explanation is incomplete; explain it again")
     if e.certificate is None or e.encoded_counterfactual is None:
         raise LedgerError(
-            f"{who}: the answer has no certificate, and nothing is promised without a proof; search "
-            "with Proplace(...) (its answers are certified), or with proplace explain --out"
+            f"{who}: the counterfactual has no certificate, and a promise needs one; search with "
+            "Proplace(...), which certifies, or with proplace explain --out"
         )
     box = _proved(who, e, e.certificate, e.setting.guarantee.members)
     if check:
@@ -272,7 +278,7 @@ def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
 
 
 def _wording(wording: Wording) -> dict[str, Any]:
-    """What the person was told in: pages and letters call things so later, too."""
+    """Return the words of the sentence, for later pages and letters."""
     given = wording.outcomes
     words = given.items() if isinstance(given, Mapping) else enumerate(given)
     outcomes = [[as_json(label), word] for label, word in words]
@@ -290,10 +296,10 @@ def _bytes(row: Array) -> bytes:
 def _proved(
     who: str, e: Explanation, proof: Proof, members: Sequence[Member]
 ) -> tuple[Array, Array] | None:
-    """The box of inputs that is proved to be accepted; an error where less is proved than is said."""
+    """Return the proved box around a point; raise if it does not cover the guaranteed ranges."""
     parts = proof.certificates if isinstance(proof, CertificateBundle) else (proof,)
     facts = [part.facts for part in parts if isinstance(part, Certificate)]
-    assert e.encoded_counterfactual is not None  # noqa: S101  (as was asked before)
+    assert e.encoded_counterfactual is not None  # noqa: S101  (draft tests this)
     point = e.encoded_counterfactual.tolist()
     right = [
         one
@@ -301,26 +307,26 @@ def _proved(
         if one["verdict"] == "robust" and one["target"] == e.target and one["input"] == point
     ]
     for one in right:
-        _check_margin(who, e, one, [member for member in members if _about(one, member)])
+        _check_margin(who, e, one, [member for member in members if _covers(one, member)])
     for member in members:
-        if not any(_about(one, member) for one in right):
+        if not any(_covers(one, member) for one in right):
             raise LedgerError(
-                f"{who}: its certificate does not prove this answer for {member.name or 'the model'}; "
+                f"{who}: its certificate does not prove this point for {member.name or 'the model'}; "
                 "explain it again"
             )
     boxes = [
         (np.array(one.get("low", point)), np.array(one.get("high", point)))
         for one in right
-        if any(_about(one, member) for member in members)
+        if any(_covers(one, member) for member in members)
     ]
     low = np.max([box[0] for box in boxes], axis=0)
     high = np.min([box[1] for box in boxes], axis=0)
-    said = [
+    promised = [
         box for member in members if (box := member.around(e.encoded_counterfactual)) is not None
     ]
     if e.guaranteed_ranges and e.setting is not None:
-        said.append(range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges))
-    if any((down < low).any() or (up > high).any() for down, up in said):
+        promised.append(range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges))
+    if any((down < low).any() or (up > high).any() for down, up in promised):
         raise LedgerError(
             f"{who}: the guaranteed ranges are wider than what its certificate proves; explain it "
             "again"
@@ -331,7 +337,7 @@ def _proved(
 def _check_margin(
     who: str, e: Explanation, facts: Mapping[str, Any], members: Sequence[Member]
 ) -> None:
-    """The margin that is proved must cover what the arithmetic of the model can lose."""
+    """Raise unless the proved margin covers the rounding error of the model."""
     assert e.encoded_counterfactual is not None and e.setting is not None  # noqa: S101, PT018
     row = e.encoded_counterfactual[None]
     box = (np.array([facts["low"]]), np.array([facts["high"]])) if "low" in facts else None
@@ -343,14 +349,14 @@ def _check_margin(
         least = float(np.max(np.asarray(needed)))
         if not facts["margin"] >= least:
             raise LedgerError(
-                f"{who}: its certificate proves a margin of {facts['margin']:g}, and the arithmetic of "
-                f"the model ({member.network.precision}) can lose {least:g}; explain it again without a "
-                "margin of your own"
+                f"{who}: its certificate proves a margin of {facts['margin']:g}, but the model "
+                f"({member.network.precision}) can lose {least:g} by rounding; explain it again without "
+                "margin="
             )
 
 
-def _about(facts: Mapping[str, Any], member: Member) -> bool:
-    """Whether a certificate is about the networks of a set."""
+def _covers(facts: Mapping[str, Any], member: Member) -> bool:
+    """Test if a certificate is about the shift set of a member."""
     if facts["network"] != network_digest(member.network):
         return False
     if member.shifts.radii is None:
@@ -365,7 +371,7 @@ def _check(who: str, proof: Proof, guarantee: Guarantee) -> None:
     elif isinstance(proof, Certificate):
         found = proof.check(guarantee.current.network, guarantee.current.shifts)
     else:
-        raise LedgerError(f"{who}: a proof that there can be no answer is no promise")
+        raise LedgerError(f"{who}: a proof of a fixed prediction cannot be promised")
     if not found.accepted:
         raise LedgerError(
             f"{who}: its certificate does not hold ({found.reason}); explain it again"
@@ -373,12 +379,11 @@ def _check(who: str, proof: Proof, guarantee: Guarantee) -> None:
 
 
 def setting_of(result: Explanations) -> Setting:
-    """What all answers are about; they must be of one run."""
+    """Return the setting that all explanations share."""
     settings = {id(e.setting): e.setting for e in result if e.setting is not None}
     if len(settings) != 1:
         raise LedgerError(
-            "answers of one run are issued together; these have no setting, or several: issue the "
-            "results of each run by themselves"
+            "the explanations have no setting, or several; issue the results of each run by themselves"
         )
     return next(iter(settings.values()))
 
@@ -396,28 +401,18 @@ def growing_features(result: Explanations, schema: Schema) -> tuple[str, ...]:
     )
 
 
-def growth_note(names: Sequence[str]) -> str:
-    """Point out features that grow with time; empty if there are none."""
-    if not names:
-        return ""
-    return (
-        f"; {', '.join(names)} may grow until the last day, and no tolerance covers that: explain with "
-        f"a tolerance, such as a year more of {names[0]}"
-    )
-
-
 # -- into the ledger -------------------------------------------------------------------------------
 
 
-Said = tuple[str, bytes, bytes | None, bytes | None, str | None]
-"""What is promised: terms, point, box and the last day. The same to the same person is one promise."""
+Content = tuple[str, bytes, bytes | None, bytes | None, str | None]
+"""Terms, point, box and expiry date. One person holds one promise of the same content."""
 
 
 def known_promises(
     connection: sa.Connection, drafts: Sequence[Draft], time: str
-) -> dict[str, dict[Said, int]]:
-    """Open promises of the people, by what is promised."""
-    found: dict[str, dict[Said, int]] = {}
+) -> dict[str, dict[Content, int]]:
+    """Return the open promises of the people, by their content."""
+    found: dict[str, dict[Content, int]] = {}
     p, own = tables.promises.c, tables.personal.c
     people = sorted({one.person for one in drafts})
     for start in range(0, len(people), PARAMETERS):
@@ -435,15 +430,15 @@ def issue_drafts(
     writer: Writer,
     drafts: Sequence[Draft],
     expires: str | None,
-    known: dict[str, dict[Said, int]],
+    known: dict[str, dict[Content, int]],
     existing: Existing,
     *,
     label: Label,
-    replacing: Collection[int] | None,
+    replaces: Collection[int] | None,
 ) -> tuple[list[int], list[int]]:
-    """Write what is not known yet; return the numbers of all promises, and of the new ones.
+    """Write the new promises, and return the numbers of all promises and of the new ones.
 
-    Only promises of the same class stand in the way of another, or give way to it.
+    Only promises of the same class conflict with a new one, or are replaced by it.
     """
     archive = Archive(writer.connection)
     found, new = list[int](), dict[str, list[int]]()
@@ -472,15 +467,15 @@ def issue_drafts(
     several = [person for person in new if others[person] or len(rows[person]) > 1]
     if several and existing == "refuse":
         raise LedgerError(
-            f"{len(several)} of the people have an open promise already, or stand in several rows "
-            f"({listing(several)}); existing='add' (--existing add) lets all of them hold, "
-            "existing='renew' (--existing renew) puts the new ones in the place of those before",
+            f"{len(several)} of the people have an open promise already, or several rows "
+            f"({listing(several)}); existing='add' (--existing add) keeps all promises, "
+            "existing='renew' (--existing renew) replaces the old ones",
             name="existing",
             value=existing,
         )
     for person, numbers in others.items() if existing == "renew" else ():
         for number in numbers:
-            if replacing is None or number in replacing:
+            if replaces is None or number in replaces:
                 writer.append("renewed", {"into": new[person]}, number)
     return found, [number for numbers in new.values() for number in numbers]
 
@@ -504,22 +499,22 @@ def append_promise(writer: Writer, one: Draft, expires: str | None) -> int:
 # -- folders of results ----------------------------------------------------------------------------
 
 
-_PART = 500  # answers in one transaction
+_PART = 500  # explanations in one transaction
 
 
 class IssuedFolder(NamedTuple):
-    """What became of the answers of a folder.
+    """The outcome of :meth:`proplace.Ledger.issue_folder`.
 
     Attributes
     ----------
     new
-        How many promises were issued now.
+        Number of promises that were issued now.
     known
-        How many were in the ledger already.
+        Number of promises that were in the ledger already.
     skipped
-        How many rows hold nothing to promise.
+        Number of rows with nothing to promise.
     growing
-        As for :class:`~proplace.ledger.issuing.Issued`.
+        As in :class:`Issued`.
     """
 
     new: int = 0
@@ -528,24 +523,19 @@ class IssuedFolder(NamedTuple):
     growing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One line."""
-        parts = [f"{self.new:,} promise{'s' * (self.new != 1)} issued"]
-        if self.known:
-            parts.append(f"{self.known:,} known already")
-        if self.skipped:
-            parts.append(f"{self.skipped:,} rows with nothing to promise")
-        return ", ".join(parts) + growth_note(self.growing)
+        """Return one line."""
+        return _summary(*self)
 
 
 def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]:
-    """The answers of a folder, some whole people at once, after a look at the ids of all of them."""
+    """Check the ids of a results folder, and iterate over its explanations, some people at once."""
     from proplace.batch.results import open_results
 
     opened = open_results(folder)
     if not opened.certificates:
         raise LedgerError(
-            f"{folder}: its certificates were not kept, and nothing is promised without a proof; "
-            "explain the same input into another folder with certificates=True (batch.certificates)",
+            f"{folder}: has no certificates, and a promise needs one; explain the same input into "
+            "another folder with certificates=True (batch.certificates)",
             name="certificates",
         )
     if ids is not None and not isinstance(ids, (str, Mapping)):
@@ -558,7 +548,7 @@ def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]
 
 
 def _check_ids(opened: Any, ids: Ids) -> None:
-    """Refuse a folder in which somebody has no id, or two rows have the same."""
+    """Raise if a row has no id, or two rows have the same one."""
     digests = array("Q", (_digest(person) for _, person in _people(opened, ids)))
     values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
     suspects = set(values[counts > 1].tolist())
@@ -568,9 +558,8 @@ def _check_ids(opened: Any, ids: Ids) -> None:
             continue
         if person in seen:
             raise LedgerError(
-                f"rows {seen[person]} and {index} have the same id {person!r}; give an id that tells "
-                "all rows apart (such as the number of an application), as another column or as "
-                "{number of a row: id}",
+                f"rows {seen[person]} and {index} have the same id {person!r}; give unique ids (such as "
+                "the number of an application), as another column or as {number of a row: id}",
                 name="ids",
                 value=person,
             )
@@ -578,11 +567,11 @@ def _check_ids(opened: Any, ids: Ids) -> None:
 
 
 def _people(opened: Any, ids: Ids) -> Iterator[tuple[Any, str]]:
-    """Rows to which something is promised, and who they are."""
+    """Iterate over the rows with a counterfactual, and the ids of their people."""
     last = None
     for line in opened.lines():
         e = line.explanation
-        if e.index != last and not nothing_to_promise(e):
+        if e.index != last and not skip_reason(e):
             last = e.index
             yield e.index, people_of(Explanations([e]), ids)[0]
 

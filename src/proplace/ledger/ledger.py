@@ -1,4 +1,4 @@
-"""A ledger of promises: what was promised to whom, on which terms, and what became of it."""
+"""A ledger of promises: their recipients, terms and history."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from proplace.ledger.issue import (
     growing_features,
     issue_drafts,
     known_promises,
-    nothing_to_promise,
     parts_of,
     people_of,
     setting_of,
+    skip_reason,
 )
 from proplace.ledger.promise import (
     HEAD,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from proplace.ledger.audit import Audit
     from proplace.ledger.issue import Existing, Ids
     from proplace.ledger.promise import OpenPromises, Promise, State
-    from proplace.ledger.redeem import Seen
+    from proplace.ledger.redeem import Applicant
     from proplace.ledger.verdicts import Verdict
     from proplace.schema import Schema
 
@@ -81,16 +81,16 @@ _COLUMNS = ["id", "person", "state", "issued", "expires", "target", "sentence", 
 
 
 class Ledger:
-    """A database of promises, whose history cannot be changed unnoticed (extra ``ledger``).
+    """A database of promises with a tamper-evident history (extra ``ledger``).
 
     Parameters
     ----------
     place
-        The path of a SQLite file, made if it is not there, or ``postgresql://user@host/name``.
+        Path of a SQLite file, or ``postgresql://user@host/name``.
     actor
-        Who writes: a person or a program; it is noted in every entry.
+        Person or program that writes, noted in every entry. Default: none.
     create
-        False: an error where there is no ledger yet.
+        Create the ledger if it is missing. With False a missing ledger is an error.
 
     Examples
     --------
@@ -124,12 +124,12 @@ class Ledger:
 
     @property
     def name(self) -> str:
-        """Where it is; without a password."""
+        """The path or address, without a password."""
         return self._database.name
 
     @property
     def identity(self) -> str:
-        """The name that was given to it when it was made; a copy has the same."""
+        """The identifier in the first entry. A copy of the ledger has the same one."""
         return self._database.identity
 
     def close(self) -> None:
@@ -159,43 +159,41 @@ class Ledger:
         *,
         expires: datetime.date | str | None = None,
         existing: Existing = "refuse",
-        replacing: Collection[int] | None = None,
+        replaces: Collection[int] | None = None,
         wording: Wording | None = None,
         check: bool = True,
     ) -> Issued:
-        """Promise the answers of a result to their people: all of them, or none if any is refused.
+        """Promise the counterfactuals of a result to their people: all of them, or none.
 
-        Rows without an answer, and people who are accepted today, are passed over. An answer that is in
-        the ledger already, for the same person, on the same terms and until the same day, is not issued
-        twice, so that a call that was interrupted can be repeated.
+        Rows without a counterfactual, and people who are accepted today, are skipped. A counterfactual
+        that the same person already holds, with the same terms and expiry date, is not issued twice, so
+        an interrupted call can be repeated.
 
         Parameters
         ----------
         result
-            Answers with certificates.
+            Explanations with certificates.
         ids
-            Who the people are: the name of an id column of the results, a mapping from the label of a
-            row to the id, or one id for each answer. Left out: the one id column.
+            Name of an id column, mapping from the label of a row to the id, or one id per explanation.
+            Default: the only id column.
         expires
-            The last day on which the promises hold, ``2027-03-31`` or a date; None: no end.
+            Expiry date, ``2027-03-31`` or a date. The promises are valid through this day. None: no end.
         existing
-            What to do where a person has another open promise of the same class, or stands in several
-            rows: ``refuse``
-            (nothing at all is issued), ``add`` (all of them hold), or ``renew`` (the new ones take the
-            place of those before).
-        replacing
-            Numbers of the promises whose place new ones may take; others stay. None: all.
+            Treatment of people with another open promise of the same class, or with several rows:
+            ``refuse`` (issue nothing), ``add`` (all promises hold), or ``renew`` (the new promises
+            replace the old ones).
+        replaces
+            Numbers of the promises that may be replaced. None: all.
         wording
-            What to call things in the sentence that is kept.
+            Words for the stored sentence.
         check
-            Whether to check every certificate in exact arithmetic first.
+            Check every certificate in exact arithmetic first.
 
         Raises
         ------
         LedgerError
-            Somebody has no id, an answer has no certificate, or one that proves less than is said;
-            a last day that is over; a person has an open promise; or the promises of the ledger are
-            about another table.
+            A person has no id, or an open promise. A certificate is missing or proves too little. The
+            expiry date is over. The ledger is about another table, or its current model is another one.
         """
         _check_existing(existing)
         if isinstance(result, Explanation):
@@ -210,25 +208,26 @@ class Ledger:
         check_answers(result, setting.model)
         row = -1
         for e, person in zip(result, people, strict=True):
-            row += e.rank == 0 or row < 0  # several answers of one row follow each other
+            row += e.rank == 0 or row < 0  # alternatives of one row follow each other
             if e.target != result[0].target:
                 raise LedgerError(
-                    "answers for several classes are issued one class at a time", name="result"
+                    "the result has several target classes; issue one class at a time",
+                    name="result",
                 )
-            if reason := nothing_to_promise(e):
+            if reason := skip_reason(e):
                 skipped.append(Skipped(e.index, reason))
             else:
                 drafts.append(draft(e, person, terms, wording, row=row, check=check))
         if not drafts:
             return Issued((), (), tuple(skipped))
         with self._database.write(self._actor) as writer:
-            last = _day(expires, writer.time)
+            last = _expiry(expires, writer.time)
             _check_same_table(latest_model(writer.connection), setting.schema)
             check_current(writer.connection, setting.model, model.digest)
-            writer.keep(documents)
+            writer.store_documents(documents)
             known = known_promises(writer.connection, drafts, writer.time)
             ids_, new = issue_drafts(
-                writer, drafts, last, known, existing, label=label, replacing=replacing
+                writer, drafts, last, known, existing, label=label, replaces=replaces
             )
         growing = () if last is None else growing_features(result, setting.schema)
         return Issued(tuple(ids_), tuple(new), tuple(skipped), growing)
@@ -243,26 +242,26 @@ class Ledger:
         wording: Wording | None = None,
         check: bool = True,
     ) -> IssuedFolder:
-        """Promise the answers of a folder of results (``proplace explain --out``), of any size.
+        """Promise the counterfactuals of a results folder (``proplace explain --out``) of any size.
 
-        The folder is read part by part, and each part is one transaction. A call that was interrupted,
-        or refused in the middle, is repeated: what is in the ledger is not issued twice.
+        Each part of the folder is one transaction. An interrupted call can be repeated, since nothing is
+        issued twice.
 
         Parameters
         ----------
         folder
             Results with certificates.
         ids
-            The id column, or ids by the number of the row; no two rows may have the same. Left out:
-            the one id column.
+            Id column, or ids by the number of the row. No two rows may have the same id. Default: the
+            only id column.
         expires, existing, wording, check
             As for :meth:`issue`.
         """
-        _day(expires, now())  # wrong options are told before anything is read
+        _expiry(expires, now())  # reject wrong options before anything is read
         _check_existing(existing)
         new, known, skipped, growing = 0, 0, 0, tuple[str, ...]()
         for part in parts_of(folder, ids):
-            some = [e for e in part if not nothing_to_promise(e)]
+            some = [e for e in part if not skip_reason(e)]
             issued = self.issue(
                 Explanations(some, provenance=part.provenance),
                 ids,
@@ -281,7 +280,7 @@ class Ledger:
 
     @property
     def head(self) -> Head:
-        """The end of the chain: keep it elsewhere, and ``verify(head)`` can tell later."""
+        """The end of the hash chain. Store it elsewhere for a later ``verify(head)``."""
         with self._database.read() as connection:
             return Head(*connection.execute(HEAD).one())
 
@@ -292,17 +291,16 @@ class Ledger:
         *,
         as_of: datetime.date | str | None = None,
     ) -> pd.DataFrame:
-        """Table of promises, one row each, with its number as index.
+        """Return a table of promises, indexed by their numbers.
 
         Parameters
         ----------
         person, state
-            Only those of a person, or in this state.
+            Person or state of the promises to return. Default: all.
         as_of
-            The day whose state is asked for; today if left out. It decides what is expired, nothing
-            else.
+            Day of the state, which decides only about expiry. Default: today.
         """
-        day = _day(as_of, None)
+        day = _day(as_of)
         with self._database.read() as connection:
             rows = promise_rows(connection, person, state, day)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
@@ -316,30 +314,30 @@ class Ledger:
         state: State | None = None,
         as_of: datetime.date | str | None = None,
     ) -> pd.DataFrame:
-        """One page of the table of promises, the latest first, whatever the size of the ledger.
+        """Return one page of the table of promises, the latest first, from a ledger of any size.
 
         Parameters
         ----------
         size
             Largest number of rows.
         before
-            Only promises with a smaller number: the last number of the page before.
+            Number above all numbers of the page: the last one of the previous page.
         person
-            Only people whose id holds this text, in upper or lower case.
+            Part of the id of a person, in upper or lower case. Default: all people.
         state
-            Only promises in this state.
+            State of the promises. Default: all.
         as_of
-            The day whose state is asked for; today if left out.
+            Day of the state. Default: today.
         """
-        day = _day(as_of, None)
+        day = _day(as_of)
         with self._database.read() as connection:
             rows = page_rows(connection, size, before, person, state, day)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
-        """One promise, by its number."""
+        """Return one promise by its number."""
         with self._database.read() as connection:
-            return promise_of(connection, number, _day(as_of, None))
+            return promise_of(connection, number, _day(as_of))
 
     def entries(
         self,
@@ -347,14 +345,14 @@ class Ledger:
         *,
         kinds: Collection[str] | None = None,
     ) -> Iterator[Entry]:
-        """Iterate over everything that happened, in order, in bounded memory.
+        """Iterate over the entries in order, in bounded memory.
 
         Parameters
         ----------
         promise
-            Only what happened to this one.
+            Number of a promise. Default: entries of all promises, and of none.
         kinds
-            Only entries of these kinds, such as ``audited``.
+            Kinds of entries, such as ``audited``. Default: all.
         """
         e = tables.entries.c
         query = sa.select(tables.entries).order_by(e.seq)
@@ -367,10 +365,7 @@ class Ledger:
             yield from (Entry(*row) for row in found)
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
-        """All open promises as a model encodes them: for :func:`proplace.retrain.repair`.
-
-        Answers of models that encode their tables in another way are encoded anew.
-        """
+        """Return all open promises as a model encodes them, for :func:`proplace.retrain.repair`."""
         whole = Model.of(model)
         names: list[str] = []
         people: list[str] = []
@@ -378,7 +373,7 @@ class Ledger:
         parts: list[tuple[Array, Array, Array]] = []
         bases: dict[str, Model] = {}
         with self._database.read() as connection:
-            groups = open_groups(connection, _day(as_of, None), facts=True)
+            groups = open_groups(connection, _day(as_of), facts=True)
             for group in groups:
                 bases[group.terms.digest] = base = group.terms.model
                 point, _ = recoded(base, whole, group.points, group.points)
@@ -404,22 +399,21 @@ class Ledger:
         )
 
     def promised_set(self, model: object, *, as_of: datetime.date | str | None = None) -> Shifts:
-        """The set of networks within which every open promise is proved, for a model.
+        """Return the shift set in which every open promise is proved, for a model.
 
-        Where promises were made for several sets, it is what they have in common. Give it, or the
-        ledger itself, to ``stay_within``, ``StayWithin`` and ``refit_within``: however often a model is
-        retrained within it, every promise stays proved.
+        It is the intersection of the promised shift sets. Pass it, or the ledger, to ``stay_within``,
+        ``StayWithin`` and ``refit_within``: every promise stays proved after any number of retrainings
+        within it.
 
         Raises
         ------
         LedgerError
-            Nothing is promised.
+            No promise is open.
         DeltaError, InputError
-            A promise is about models that this one cannot be compared with, or the sets have nothing in
-            common.
+            The model cannot be compared with a promised one, or the intersection is empty.
         """
         with self._database.read() as connection:
-            groups = open_groups(connection, _day(as_of, None))
+            groups = open_groups(connection, _day(as_of))
             terms = {group.terms.digest: group.terms for group in groups}
         return common_shifts(Model.of(model), list(terms.values()))
 
@@ -432,33 +426,33 @@ class Ledger:
         as_of: datetime.date | str | None = None,
         record: bool = True,
     ) -> Audit:
-        """Say of every open promise what a retrained model makes of it.
+        """Evaluate a retrained model against every open promise.
 
         Parameters
         ----------
         new_model
-            The retrained model: a pipeline, a module, a file, a :class:`Model` or a bare
-            :class:`Network` that takes the rows of the promised model. It is read with the cut-off of
-            the promises, unless it states its own: ``Model.of(new_model, cutoff=...)``.
+            Retrained pipeline, module, file, :class:`Model`, or :class:`Network` for the rows of the
+            promised model. It gets the cut-off of the promises, unless it states its own:
+            ``Model.of(new_model, cutoff=...)``.
         as_of
-            The day on which promises must be open; today if left out.
+            Day on which the promises must be open. Default: today.
         record
-            Whether to write the audit down: the model, the verdicts, their counts.
+            Record the model, the verdicts and their counts.
         """
-        from proplace.ledger.audit import Auditor  # noqa: PLC0415  (it knows ledgers)
+        from proplace.ledger.audit import Auditor  # noqa: PLC0415  (it imports ledgers)
 
-        day = _day(as_of, None)
+        day = _day(as_of)
         auditor = Auditor(new_model)
         with self._database.read() as connection:
             head = Head(*connection.execute(HEAD).one())
             for group in open_groups(connection, day, facts=True):
-                auditor.judge(group)
+                auditor.evaluate(group)
             auditor.describe(latest_model(connection))
-        audit = auditor.audit(self, str(day), head)
+        audit = auditor.audit(self, day, head)
         if not record:
             return audit
         with self._database.write(self._actor) as writer:
-            return auditor.recorded(audit, writer)
+            return auditor.record(audit, writer)
 
     # -- what becomes of promises ----------------------------------------------------------------
 
@@ -478,7 +472,7 @@ class Ledger:
         named = check_named(Model.of(model)) if base is None else reading(model, base)
         documents = model_documents(named)
         with self._database.write(self._actor) as writer:
-            writer.keep(documents)
+            writer.store_documents(documents)
             return writer.append("adopted", {"model": documents[-1].digest, "note": note})
 
     def approve(self, audit: int, note: str = "") -> Entry:
@@ -577,34 +571,34 @@ class Ledger:
         as_of: datetime.date | str | None = None,
         record: bool = True,
     ) -> Redemption:
-        """Look whether a person who comes back has what was promised, and write it down.
+        """Compare a returning person with their promise, and record the outcome.
 
-        A person whom the model in use accepts has redeemed the promise, which is closed then; a person
-        whom it refuses was presented, and the promise stays open.
+        If the model accepts the person, the promise is redeemed and closed. Otherwise the attempt is
+        recorded, and the promise stays open.
 
         Parameters
         ----------
         promise
             Number of the promise.
         person
-            What the person is now, in original units: a dictionary, a row of a table, or a table of one
-            row, with all the columns that the models look at.
+            The person today, in original units: a dictionary, a row of a table, or a table of one row,
+            with all columns of the models.
         model
-            The model that decides. Left out: the current one (:meth:`set_current_model`), else that of
-            the promise.
+            Model that decides. Default: the current one (:meth:`set_current_model`), else that of the
+            promise.
         as_of
-            The day on which the person came; today if left out.
+            Day of the visit. Default: today.
         record
-            False: look only.
+            Record the outcome.
 
         Raises
         ------
         LedgerError
             The promise is expired, or no longer open.
         InputError
-            A cell is missing or cannot be read.
+            A cell is missing, unreadable, or of a column that no model has.
         """
-        day = str(_day(as_of, None))
+        day = _day(as_of)
         with self._database.read() as connection:
             redemption, seen, in_use = _presented(connection, promise, person, model, day)
         if not record:
@@ -639,7 +633,15 @@ class Ledger:
         return pd.DataFrame(rows, columns=columns).set_index("entry")
 
     def withdraw(self, promise: int, reason: str) -> None:
-        """Take a promise back; the reason stays in the ledger for good (no personal data in it)."""
+        """Withdraw a promise.
+
+        Parameters
+        ----------
+        promise
+            Number of the promise.
+        reason
+            Reason. It stays in the ledger forever, so give no personal data.
+        """
         with self._database.write(self._actor) as writer:
             found = promise_of(writer.connection, promise, writer.time[:10])
             if found.state != "open":
@@ -653,23 +655,23 @@ class Ledger:
                 unicodedata.normalize("NFC", reason),
             ):
                 raise LedgerError(
-                    "the reason names the person, and it stays when the person is erased; say it "
-                    "without the id",
+                    "the reason contains the id of the person, and it stays after an erasure; leave "
+                    "the id out",
                     name="reason",
                 )
             writer.append("withdrawn", {"reason": reason}, int(promise))
 
     def erase(self, *people: object) -> tuple[int, ...]:
-        """Erase all that is known about people, for good: promises, answers, certificates, their ids.
+        """Erase all personal data of people: ids, values, counterfactuals, certificates.
 
-        What stays is that there were promises, when, and on which terms. The chain holds as before. The
-        database writes its files anew, once for all of the people, so that none of the bytes are left in
-        them; its backups are yours to care for, and so is PostgreSQL's write-ahead log. A call that was
-        interrupted, or that found the files in use, is to be repeated.
+        The number, dates and terms of their promises stay, and the hash chain stays valid. The database
+        rewrites its files once, so that no bytes are left in them. Backups and the write-ahead log of
+        PostgreSQL are not covered. Repeat a call that was interrupted, or that found the files in use.
 
         Returns
         -------
-            The numbers of the promises that were theirs; empty where nobody of them is known.
+        tuple of int
+            Numbers of the promises of these people.
         """
         own, who = (
             tables.personal.c,
@@ -690,16 +692,16 @@ class Ledger:
                 writer.connection.execute(tables.personal.delete().where(own.person.in_(part)))
             for number, entries in sorted(theirs.items()):
                 writer.append("erased", {"entries": entries}, number)
-        self._database.forget()
+        self._database.vacuum()
         return tuple(sorted(theirs))
 
     def verify(self, head: Head | str | None = None) -> Verification:
-        """Look whether everything is as it was written.
+        """Confirm that nothing was changed since it was written.
 
         Parameters
         ----------
         head
-            A head of the chain that was kept elsewhere: entries up to it must be the same today.
+            Chain head that was stored elsewhere. The entries up to it must be the same today.
         """
         expected = Head.parse(head) if isinstance(head, str) else head
         with self._database.read() as connection:
@@ -714,8 +716,8 @@ def _presented(
     day: str,
     *,
     in_use: Model | None = None,
-) -> tuple[Redemption, Seen, Model]:
-    """Compare a person with an open promise; return the deciding model, read from ``model``, too."""
+) -> tuple[Redemption, Applicant, Model]:
+    """Compare a person with an open promise, and return the model that decides."""
     found = promise_of(connection, number, day)
     check_open(found, renewed_into(connection, found.id), day)
     in_use = in_use or model_in_use(connection, found, model)
@@ -723,12 +725,11 @@ def _presented(
 
 
 def _check_same_table(latest: Model | None, schema: Schema) -> None:
-    """Refuse promises of another table: a model decides about all promises of a ledger."""
+    """Raise unless the promises share a column with those of the ledger: it is for one decision."""
     if latest is not None and not set(latest.schema.by_name) & set(schema.by_name):
         raise LedgerError(
             f"the promises of this ledger are about a table with {listing(latest.schema.by_name)}, and "
-            "none of these columns is in the new answers; a ledger is for one decision, so issue them "
-            "into a ledger of their own",
+            "the new counterfactuals have none of these columns; issue them into a ledger of their own",
             name="result",
         )
 
@@ -743,7 +744,7 @@ def _check_existing(existing: object) -> None:
 
 
 def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
-    """Ends of the boxes of promises; with missing cells also as the model fills them in."""
+    """Return the boxes of promises, with the values that the model imputes for missing cells."""
     again = reimputed(group, model)
     if again is None:
         return group.low, group.high
@@ -753,20 +754,27 @@ def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
     return low, high
 
 
-def _day(given: datetime.date | str | None, issued: str | None) -> str | None:
-    """Read a day. A last day must not be over when a promise is ``issued``; else None is today."""
+def _day(given: datetime.date | str | None) -> str:
+    """Read a day; None is today."""
     if given is None:
-        return now()[:10] if issued is None else None
+        return now()[:10]
     try:
         date = given if isinstance(given, datetime.date) else datetime.date.fromisoformat(given)
-        day = datetime.date(date.year, date.month, date.day).isoformat()  # there is none of pd.NaT
+        return datetime.date(date.year, date.month, date.day).isoformat()  # fails for pd.NaT
     except (TypeError, ValueError):
         raise LedgerError(
             f"{given!r} is no day; give one such as 2027-03-31", name="day", value=given
         ) from None
-    if issued is not None and day < issued[:10]:
+
+
+def _expiry(given: datetime.date | str | None, time: str) -> str | None:
+    """Read an expiry date, which must not be over at a time; None is no end."""
+    if given is None:
+        return None
+    day = _day(given)
+    if day < time[:10]:
         raise LedgerError(
-            f"the last day {day} is over: today is {issued[:10]}; give a later one",
+            f"the expiry date {day} is over: today is {time[:10]}; give a later one",
             name="expires",
             value=given,
         )

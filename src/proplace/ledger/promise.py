@@ -1,4 +1,4 @@
-"""One promise, as the ledger holds it."""
+"""Promises, and the queries that read them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 State = Literal["open", "expired", "redeemed", "renewed", "withdrawn", "erased"]
 
 CLOSING = ("redeemed", "renewed", "withdrawn", "erased")
-"""Kinds of entries after which a promise is no longer open."""
+"""Kinds of entries that close a promise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,20 +54,20 @@ class Promise:
     id
         Its number in the ledger.
     person
-        The user's own id of the person; None once the person is erased, as is all that is theirs.
+        Id of the person. None once the person is erased, with all other personal data.
     state
-        ``open``, ``expired`` (its last day is over), ``redeemed``, ``renewed`` (another took its place),
-        ``withdrawn`` or ``erased``.
+        ``open``, ``expired``, ``redeemed``, ``renewed`` (replaced by another), ``withdrawn`` or
+        ``erased``.
     issued
-        When it was made, in UTC.
+        Time of issue, in UTC.
     expires
-        The last day on which it holds, ``2027-03-31``; None where it has none.
+        Expiry date, ``2027-03-31``. None if the promise does not expire.
     terms
-        The model, the guarantee and the request.
+        Model, guarantee and request.
     facts
-        Person and answer in original units, sentence, and what is proved.
+        Person and counterfactual in original units, sentence, and guaranteed ranges.
     point, low, high
-        The answer as the model encodes it, and the box around it that is proved.
+        Encoded counterfactual, and the proved box around it.
     """
 
     id: int
@@ -89,38 +89,38 @@ class Promise:
 
     @property
     def sentence(self) -> str:
-        """What the person was told."""
+        """The sentence for the person."""
         return str(self.facts.get("sentence", ""))
 
     @property
     def wording(self) -> Wording:
-        """What things were called in the sentence."""
+        """The words of the sentence."""
         return wording_of(self.facts)
 
     @property
     def guaranteed_ranges(self) -> dict[str, tuple[float, float]]:
-        """Intervals of numeric features in which the answer was proved, in original units."""
+        """Intervals of numeric features in which the guarantee is proved, in original units."""
         ranges = self.facts.get("guaranteed_ranges", {})
         return {name: (low, high) for name, (low, high) in ranges.items()}
 
     @property
     def original(self) -> pd.Series[Any] | None:
-        """The person, when the promise was made."""
+        """The person on the day of the promise."""
         return self._row("original")
 
     @property
     def answer(self) -> pd.Series[Any] | None:
-        """What is to be reached."""
+        """The counterfactual."""
         return self._row("answer")
 
     @cached_property
     def certificate(self) -> Proof | None:
-        """The proof."""
+        """The certificate."""
         return None if self._certificate is None else read_proof(unpacked(self._certificate))
 
     @cached_property
     def explanation(self) -> Explanation | None:
-        """The answer that it was made of, for words, letters and plots; None once it is erased."""
+        """The explanation of the promise, for words, letters and plots. None once it is erased."""
         if self.point is None:
             return None
         terms, facts, original = self.terms, self.facts, self.original
@@ -164,30 +164,30 @@ class Promise:
 
 
 def wording_of(facts: Mapping[str, Any]) -> Wording:
-    """What things are called in a promise with these facts."""
-    said = facts.get("wording")
-    if said is None:
+    """Return the words of a promise with these facts."""
+    words = facts.get("wording")
+    if words is None:
         return Wording()
-    return Wording(said["subject"], dict(said["outcomes"]), said["person"])
+    return Wording(words["subject"], dict(words["outcomes"]), words["person"])
 
 
 class Recipient(NamedTuple):
-    """Somebody to whom a promise was made, for lists of many.
+    """The recipient of a promise, for lists of many.
 
     Attributes
     ----------
     promise
-        Its number.
+        Number of the promise.
     person
-        The user's own id of the person; None once they are erased.
+        Id of the person. None once the person is erased.
     expires
-        The last day.
+        Expiry date.
     target
         Label of the promised class.
     request
-        What was asked of the answer.
+        Request of the counterfactual.
     facts
-        Person and answer in original units, and the sentence; empty once they are erased.
+        Person and counterfactual in original units, and the sentence. Empty once they are erased.
     """
 
     promise: int
@@ -199,26 +199,26 @@ class Recipient(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What the person was told."""
+        """The sentence for the person."""
         return str(self.facts.get("sentence", ""))
 
 
 class OpenPromises(NamedTuple):
-    """Some open promises that have their terms in common, for work on many at once.
+    """Some open promises of the same terms.
 
     Attributes
     ----------
     terms
-        What they are about.
+        Their terms.
     ids
         Their numbers.
     points
-        The answers, as the model of the terms encodes them.
+        Counterfactuals, encoded by the model of the terms.
     low, high
-        The ends of the boxes that are proved; both are the point where that alone is.
+        Ends of the proved boxes.
     facts, people
-        Person and answer in original units, each as JSON, and the ids of the people; empty unless they
-        were asked for.
+        JSON of person and counterfactual in original units, and the ids of the people. Empty unless
+        they were read.
     """
 
     terms: Terms
@@ -231,7 +231,7 @@ class OpenPromises(NamedTuple):
 
     @property
     def boxed(self) -> npt.NDArray[np.bool_]:
-        """Which of them are proved for more than the point."""
+        """True for promises that are proved for more than the point."""
         return np.asarray((self.low < self.high).any(axis=1))
 
 
@@ -240,14 +240,14 @@ def _number(value: float | None) -> float:
 
 
 def unpacked(content: bytes) -> bytes:
-    """A certificate as it was before it was compressed, if it is one of a size that is read."""
+    """Decompress a certificate; raise if it is damaged or too large."""
     try:
         text = zlib.decompressobj().decompress(content, MOST_BYTES + 1)
     except zlib.error:
         text = b""
     if not text or len(text) > MOST_BYTES:
         raise TamperedError(
-            "the certificate of a promise is not what was written; ledger.verify() tells what else"
+            "the certificate of a promise was changed; ledger.verify() lists all changes"
         )
     return text
 
@@ -256,17 +256,17 @@ def unpacked(content: bytes) -> bytes:
 
 
 CHUNK = 20_000
-"""Promises that are worked on at once."""
+"""Largest number of promises in memory at once."""
 
 HEAD = sa.select(tables.head.c.entries, tables.head.c.hash)
-"""The end of the chain."""
+"""Query of the end of the chain."""
 
 
 # -- states ----------------------------------------------------------------------------------------
 
 
 def closing_kind() -> Any:
-    """The last entry that closed a promise."""
+    """Return the query of the last entry that closed a promise."""
     e = tables.entries.c
     return (
         sa.select(e.kind)
@@ -279,14 +279,14 @@ def closing_kind() -> Any:
 
 
 def is_open(day: str | None) -> Any:
-    """Whether a promise is neither closed nor expired on a day."""
+    """Return the condition that a promise is neither closed nor expired on a day."""
     e, expires = tables.entries.c, tables.promises.c.expires
     closed = sa.exists().where(e.promise == tables.promises.c.id, e.kind.in_(CLOSING))
     return sa.and_(~closed, sa.or_(expires.is_(None), expires >= day))
 
 
 def state_of(closing: str | None, expires: str | None, day: str | None) -> State:
-    """The state of a promise on a day, by the last entry that closed it."""
+    """Return the state of a promise on a day, by the last entry that closed it."""
     if closing is not None:
         return closing  # type: ignore[return-value]
     return "expired" if expires is not None and day is not None and expires < day else "open"
@@ -296,14 +296,14 @@ def state_of(closing: str | None, expires: str | None, day: str | None) -> State
 
 
 def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promise:
-    """One promise, by its number."""
+    """Return one promise by its number."""
     own = tables.personal.c
     try:
         number = int(number)
     except (TypeError, ValueError):
         raise LedgerError(
-            f"a promise is named by its number, not {number!r}; those of a person: "
-            "promises(person) (ledger list --person)",
+            f"a promise has a number, and {number!r} is none; promises(person) (ledger list --person) "
+            "lists those of a person",
             name="promise",
             value=number,
         ) from None
@@ -341,7 +341,7 @@ def promise_rows(
     state: State | None,
     day: str | None,
 ) -> Iterator[list[Any]]:
-    """Rows of the table of promises, one after the other."""
+    """Iterate over rows of the table of promises."""
     query = _table(state, day).order_by(tables.promises.c.id)
     if person is not None:
         query = query.where(tables.personal.c.person == person_id(person))
@@ -356,7 +356,7 @@ def page_rows(
     state: State | None,
     day: str | None,
 ) -> Iterator[list[Any]]:
-    """Rows of one page of the table, the latest first; the database reads no more than these."""
+    """Iterate over rows of one page, the latest first. The database reads only these."""
     number = tables.promises.c.id
     query = _table(state, day).order_by(number.desc()).limit(size)
     if before is not None:
@@ -367,7 +367,7 @@ def page_rows(
 
 
 def _table(state: State | None, day: str | None) -> sa.Select[Any]:
-    """The table of promises in one state, or in any."""
+    """Return the query of promises in one state, or in any."""
     p, own, closing = tables.promises.c, tables.personal.c, closing_kind()
     query = sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, closing).join_from(
         tables.promises, tables.personal, own.entry == p.id, isouter=True
@@ -385,17 +385,17 @@ def _rows(connection: sa.Connection, query: sa.Select[Any], day: str | None) -> 
     archive = Archive(connection)
     for number, who, issued, expires, terms, facts, closing in connection.execute(query):
         about, state = archive.terms(terms), state_of(closing, expires, day)
-        told = None if facts is None else json.loads(facts)["sentence"]
+        sentence = None if facts is None else json.loads(facts)["sentence"]
         name = about.model.origin.name
-        yield [number, who, state, issued, expires, about.label, told, name, terms]
+        yield [number, who, state, issued, expires, about.label, sentence, name, terms]
 
 
 def open_groups(
     connection: sa.Connection, day: str | None, *, facts: bool = False
 ) -> Iterator[OpenPromises]:
-    """Open promises in groups of the same terms and of bounded size.
+    """Iterate over open promises in groups of the same terms and of bounded size.
 
-    With ``facts`` they hold these, and the people, too.
+    With ``facts`` the groups hold the facts and the people.
     """
     p, own = tables.promises.c, tables.personal.c
     more = (own.facts, own.person) if facts else ()
@@ -428,7 +428,7 @@ def _group(archive: Archive, rows: Sequence[Any]) -> OpenPromises:
 
 
 def recipients(connection: sa.Connection, numbers: Sequence[int]) -> list[Recipient]:
-    """To whom some promises were made, in the order given."""
+    """Return the recipients of some promises, in the order given."""
     p, own = tables.promises.c, tables.personal.c
     found: dict[int, Recipient] = {}
     archive = Archive(connection)
@@ -447,7 +447,7 @@ def recipients(connection: sa.Connection, numbers: Sequence[int]) -> list[Recipi
 
 
 def renewed_into(connection: sa.Connection, promise: int) -> list[int]:
-    """Numbers of the promises that took the place of one."""
+    """Return the numbers of the promises that replaced one."""
     e = tables.entries.c
     query = sa.select(e.body).where(e.promise == promise, e.kind == "renewed")
     return sorted({n for (body,) in connection.execute(query) for n in json.loads(body)["into"]})
@@ -462,20 +462,20 @@ def current_model(connection: sa.Connection) -> tuple[int, str] | None:
 
 
 def latest_model(connection: sa.Connection) -> Model | None:
-    """The model of the latest promise; None if nothing was promised yet."""
+    """Return the model of the latest promise. None before the first promise."""
     query = sa.select(tables.promises.c.terms).order_by(tables.promises.c.id.desc()).limit(1)
     terms = connection.execute(query).scalar()
     return None if terms is None else Archive(connection).terms(terms).model
 
 
 def audited(connection: sa.Connection, audit: int) -> dict[str, Any]:
-    """What an audit says of itself."""
+    """Return the recorded facts of an audit."""
     e = tables.entries.c
     query = sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
     body = connection.execute(query).scalar()
     if body is None:
         raise NotInLedgerError(
-            f"there is no audit {audit} in the ledger; history() lists all",
+            f"there is no audit {audit} in the ledger; entries(kinds=['audited']) lists all",
             name="audit",
             value=audit,
         )
@@ -484,10 +484,10 @@ def audited(connection: sa.Connection, audit: int) -> dict[str, Any]:
 
 
 def person_id(value: object) -> str | None:
-    """An id as it is kept, as text; None if it is none.
+    """Return an id as text, or None for a missing one.
 
-    A whole number is written without a point: tables make 7.0 of 7 where another id is missing. Letters
-    are composed (NFC), so that an accent written in two ways is one person.
+    A whole number has no decimal point, since tables turn 7 into 7.0 if another id is missing. Letters
+    are composed (NFC), so an accent that is written in two ways gives one person.
     """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float):
@@ -503,7 +503,7 @@ def person_id(value: object) -> str | None:
     text = "" if value is None or value is pd.NA or value is pd.NaT else str(value)
     if not text.isprintable():
         raise LedgerError(
-            f"the id {text!r} holds what cannot be printed; give ids of plain text",
+            f"the id {text!r} has characters that cannot be printed; give ids of plain text",
             name="ids",
             value=text,
         )

@@ -1,4 +1,4 @@
-r"""Compare a returning person with their promise, and ask the current model.
+r"""Comparison of a returning person with their promise, and the decision of the current model.
 
 A promise is proved for a box of encoded inputs and stated in original units: each number may lie in an
 interval (its guaranteed range or tolerance); everything else must equal the counterfactual. With the
@@ -72,21 +72,20 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Missing:
-    """A feature that is not what was promised.
+class UnmetFeature:
+    """A feature that is not as promised.
 
     Attributes
     ----------
     feature
         Its name.
     value
-        What it is.
+        Its value today.
     low, high
-        The ends of what the promise asks for: both are the answer where that alone is promised. For
-        categories both are the label.
-    short
-        By how much the number would have to rise, or to fall (below 0), to lie in the interval; None
-        for categories.
+        Ends of the promised interval. For categories both are the promised label.
+    shortfall
+        Change of the number that would reach the interval, negative if it must fall. None for
+        categories.
     words
         The same in words.
     """
@@ -95,39 +94,38 @@ class Missing:
     value: Any
     low: Any
     high: Any
-    short: float | None
+    shortfall: float | None
     words: str
 
 
 @dataclass(frozen=True)
 class Redemption:
-    """What became of a promise when the person came back.
+    """The outcome of a return of the person.
 
     Attributes
     ----------
     promise, person
-        Number of the promise, and the id of the person.
+        Number of the promise, and id of the person.
     verdict
-        ``met_exactly`` or ``met_within_tolerance``: the promise is met and the current model accepts.
+        ``met_exactly`` or ``met_within_tolerance``: the promise is met, and the current model accepts.
         ``accepted_anyway``: not met, but accepted. ``not_met``: not met, and refused. ``broken``: met,
-        and refused.
+        but refused.
     met
         ``met_exactly``, ``met_within_tolerance`` or None, whatever the current model decides.
     accepted
-        Whether the model in use accepts.
+        True if the current model accepts. The promise is then redeemed and closed.
     label, target
-        The class that it gives, and the one that was promised.
-    missing
+        Class of the person today, and the promised class.
+    unmet
         Features that are not as promised.
     model
-        Name of the model in use.
-    near
-        Whether the row lies so near to a boundary of the model that rounding decides; the model
-        itself, given as ``model=``, tells.
+        Name of the current model.
+    borderline
+        True if rounding decides, and the original model was not available.
     day
-        The day on which the person came.
+        Day of the visit.
     entry
-        Number of the entry in the ledger; None where nothing was written.
+        Number of the entry in the ledger. None if nothing was recorded.
     """
 
     promise: int
@@ -137,19 +135,14 @@ class Redemption:
     accepted: bool
     label: Label
     target: Label
-    missing: tuple[Missing, ...]
+    unmet: tuple[UnmetFeature, ...]
     model: str
-    near: bool
+    borderline: bool
     day: str
     entry: int | None = None
 
-    @property
-    def closes(self) -> bool:
-        """Whether the promise is redeemed by it; else it stays open."""
-        return self.accepted
-
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Return all facts for JSON."""
         return {
             "promise": self.promise,
             "person": self.person,
@@ -158,57 +151,54 @@ class Redemption:
             "accepted": self.accepted,
             "class": self.label,
             "promised": self.target,
-            "missing": [vars(one) for one in self.missing],
+            "unmet": [vars(one) for one in self.unmet],
             "model": self.model,
-            "near": self.near,
+            "borderline": self.borderline,
             "day": self.day,
             "entry": self.entry,
             "words": str(self),
         }
 
     def __str__(self) -> str:
-        """What it is, in a few sentences."""
-        model = f"the model in use ({self.model})"
+        """Describe the outcome in a few sentences."""
+        model = f"the current model ({self.model})"
         how = "exactly" if self.met == "met_exactly" else "within what was promised"
         if self.verdict == "broken":
-            said = (
+            text = (
                 f"Promise {self.promise} is BROKEN: it is met {how}, and {model} gives class "
                 f"{self.label} instead of {self.target}."
             )
         elif self.met is not None:
-            said = f"Promise {self.promise} is met {how}, and {model} accepts."
+            text = f"Promise {self.promise} is met {how}, and {model} accepts."
         else:
-            lacks = "; ".join(one.words for one in self.missing)
+            lacks = "; ".join(one.words for one in self.unmet)
             end = f"and {model} gives class {self.label}, not {self.target}."
             if self.accepted:
-                end = f"but {model} accepts all the same."
-            said = f"Promise {self.promise} is not met as promised ({lacks}), {end}"
-        if self.near:
-            said += (
-                " This is so near to a boundary of the model that rounding may decide: give the model "
-                "itself as model=."
-            )
-        return said
+                end = f"but {model} accepts anyway."
+            text = f"Promise {self.promise} is not met as promised ({lacks}), {end}"
+        if self.borderline:
+            text += " Rounding may decide this row, so pass the original model as model=."
+        return text
 
 
 def check_open(promise: Promise, into: list[int], day: str) -> None:
-    """Refuse what can no longer be redeemed, or not yet, and say what can be done."""
+    """Raise if a promise cannot be redeemed on a day, with a next step."""
     number, state = promise.id, promise.state
     if state == "expired":
         raise LedgerError(
-            f"promise {number} held until {promise.expires}; if the person came by then, give that day "
-            "(as_of), else explain the person again and issue a new promise",
+            f"promise {number} expired after {promise.expires}; if the person came by then, give that "
+            "day (as_of). Otherwise explain the person again and issue a new promise",
             name="promise",
             value=number,
         )
-    why = {
-        "redeemed": "was redeemed already; history() tells when, and how",
+    closed = {
+        "redeemed": f"was redeemed already; attempts({number}) shows when",
         "renewed": f"was renewed: redeem {' or '.join(map(str, into)) or 'the new one'} instead",
-        "withdrawn": "was withdrawn; history() has the reason",
-        "erased": "is of a person who was erased: nothing is known of it any more",
+        "withdrawn": f"was withdrawn; entries({number}) shows the reason",
+        "erased": "belongs to an erased person; issue a new promise",
     }
-    if state in why:
-        raise LedgerError(f"promise {number} {why[state]}", name="promise", value=number)
+    if state in closed:
+        raise LedgerError(f"promise {number} {closed[state]}", name="promise", value=number)
     if day < promise.issued[:10]:
         raise LedgerError(
             f"promise {number} was issued on {promise.issued[:10]}, after {day}; give a later day",
@@ -217,47 +207,50 @@ def check_open(promise: Promise, into: list[int], day: str) -> None:
         )
 
 
-def presented(promise: Promise, person: object, model: Model, day: str) -> tuple[Redemption, Seen]:
-    """Compare what a person is now with what was promised, and ask the model in use."""
+def presented(
+    promise: Promise, person: object, model: Model, day: str
+) -> tuple[Redemption, Applicant]:
+    """Compare a person with a promise, and get the decision of the current model."""
     schema = promise.terms.model.schema
     row = one_row(person, [schema, model.schema])
     codes = encoded(schema, row)
-    missing = missing_of(promise, row, codes)
+    unmet = unmet_features(promise, row, codes)
     met: Literal["met_exactly", "met_within_tolerance"] | None = None
-    if not missing:
+    if not unmet:
         met = "met_exactly" if np.array_equal(codes, _point(promise)) else "met_within_tolerance"
-    said = decide(model, row, promise.target)
+    decision = decide(model, row, promise.target)
     verdict: Verdict
     if met is not None:
-        verdict = met if said.accepted else "broken"
+        verdict = met if decision.accepted else "broken"
     else:
-        verdict = "accepted_anyway" if said.accepted else "not_met"
+        verdict = "accepted_anyway" if decision.accepted else "not_met"
     found = Redemption(
         promise.id,
         str(promise.person),
         verdict,
         met,
-        said.accepted,
-        as_json(said.label),
+        decision.accepted,
+        as_json(decision.label),
         promise.target,
-        missing,
+        unmet,
         model.origin.name,
-        said.near,
+        decision.borderline,
         day,
     )
-    return found, Seen({name: as_json(row[name].iloc[0]) for name in row.columns}, codes)
+    cells = {name: as_json(row[name].iloc[0]) for name in row.columns}
+    return found, Applicant(cells, codes)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A person, when they came back: original units, and as the model of the promise encodes them."""
+class Applicant:
+    """A returning person, in original units and encoded by the model of the promise."""
 
     row: dict[str, Any]
     codes: Array
 
 
-def missing_of(promise: Promise, row: pd.DataFrame, codes: Array) -> tuple[Missing, ...]:
-    """Features that are not as promised: outside of their interval, or of what is proved."""
+def unmet_features(promise: Promise, row: pd.DataFrame, codes: Array) -> tuple[UnmetFeature, ...]:
+    """Return features that lie outside of their promised interval, or outside of the proved box."""
     schema, point = promise.terms.model.schema, _point(promise)
     low = point if promise.low is None else promise.low
     high = point if promise.high is None else promise.high
@@ -277,10 +270,10 @@ def missing_of(promise: Promise, row: pd.DataFrame, codes: Array) -> tuple[Missi
 
 
 def interval(promise: Promise, feature: Continuous) -> Interval:
-    """Values of a number that were promised, in original units."""
+    """Return the promised interval of a number, in original units."""
     span = promise.terms.model.schema.span(feature.name)
     answer = promise.facts["answer"].get(feature.name)
-    if answer is None:  # a missing cell that stays, and counts as what the model fills
+    if answer is None:  # a missing cell, which counts as the imputed value
         answer = feature.write_people(_point(promise)[span])[0]
     return promise.guaranteed_ranges.get(feature.name, (answer, answer))
 
@@ -291,27 +284,27 @@ def _point(promise: Promise) -> Array:
 
 
 def _value(feature: Continuous, cell: pd.Series[Any], code: Array) -> float:
-    """A number as it is written, or as the schema reads it where it takes noise off."""
+    """Return a number as it is written, or the step of its grid that it rounds to."""
     value = float(numbers(filled(cell, feature.missing))[0])
     if (value - feature.offset) / feature.scale == code[0]:
         return value
     return float(feature.write_people(code)[0])
 
 
-def _apart(feature: Continuous, value: float, ends: Interval) -> Missing:
+def _apart(feature: Continuous, value: float, ends: Interval) -> UnmetFeature:
     low, high = ends
-    short = _sum(low, -value) if value < low else _sum(high, -value) if value > high else 0.0
-    by = gap(feature, abs(short), decimals(feature))
+    shortfall = _sum(low, -value) if value < low else _sum(high, -value) if value > high else 0.0
+    by = gap(feature, abs(shortfall), decimals(feature))
     words = f"{feature.title} is {amount(feature, value, exact=True)}"
-    words += f", promised is {_asked(feature, ends, value)}: "
-    if short:
-        words += f"{by} too {'little' if short > 0 else 'much'}"
+    words += f", promised is {_promised_words(feature, ends, value)}: "
+    if shortfall:
+        words += f"{by} too {'little' if shortfall > 0 else 'much'}"
     else:
         words += "at the very edge of what was proved"
-    return Missing(feature.name, value, low, high, short, words)
+    return UnmetFeature(feature.name, value, low, high, shortfall, words)
 
 
-def _asked(feature: Continuous, ends: Interval, value: float) -> str:
+def _promised_words(feature: Continuous, ends: Interval, value: float) -> str:
     low, high = ends
     if low == high:
         return amount(feature, low, exact=True)
@@ -324,38 +317,38 @@ def _asked(feature: Continuous, ends: Interval, value: float) -> str:
     return f"{amount(feature, low, unit=False, exact=True)} to {amount(feature, high, exact=True)}"
 
 
-def _other(feature: AnyFeature, cell: Any, promise: Promise) -> Missing:
+def _other(feature: AnyFeature, cell: Any, promise: Promise) -> UnmetFeature:
     value = feature.missing if is_missing(cell) else as_json(cell)
-    asked = promise.facts["answer"][feature.name]
-    asked = feature.missing if asked is None else asked
+    promised = promise.facts["answer"][feature.name]
+    promised = feature.missing if promised is None else promised
     words = (
         f"{display_title(feature)} is {format_value(feature, value, quotes=True)}, promised is "
-        f"{format_value(feature, asked, quotes=True)}"
+        f"{format_value(feature, promised, quotes=True)}"
     )
-    return Missing(feature.name, value, asked, asked, None, words)
+    return UnmetFeature(feature.name, value, promised, promised, None, words)
 
 
 def _sum(a: float, b: float) -> float:
-    """The sum of two numbers as they are written: 0.3 less 0.1 is 0.2."""
+    """Add two numbers as they are written: 0.3 less 0.1 is 0.2."""
     return float(Decimal(repr(float(a))) + Decimal(repr(float(b))))
 
 
 # -- the entry -------------------------------------------------------------------------------------
 
 
-def write(writer: Writer, found: Redemption, seen: Seen, model: list[Document]) -> int:
-    """Write down what was found; everything about the person stands beside the chain."""
-    writer.keep(model)
+def write(writer: Writer, found: Redemption, person: Applicant, model: list[Document]) -> int:
+    """Record an outcome, with all personal data outside of the hash chain."""
+    writer.store_documents(model)
     facts = {
-        "row": seen.row,
-        "missing": [vars(one) for one in found.missing],
+        "row": person.row,
+        "unmet": [vars(one) for one in found.unmet],
         "class": found.label,
         "words": str(found),
     }
     row = {
         "person": found.person,
         "facts": canonical(facts),
-        "point": np.ascontiguousarray(seen.codes, dtype="<f8").tobytes(),
+        "point": np.ascontiguousarray(person.codes, dtype="<f8").tobytes(),
         "low": None,
         "high": None,
         "certificate": None,
@@ -367,7 +360,7 @@ def write(writer: Writer, found: Redemption, seen: Seen, model: list[Document]) 
         "model": model[-1].digest,
         "commitment": commitment(salt, personal_parts(row)),
     }
-    entry = writer.append("redeemed" if found.closes else "presented", body, found.promise)
+    entry = writer.append("redeemed" if found.accepted else "presented", body, found.promise)
     writer.add("personal", {"entry": entry.seq, "salt": salt, **row})
     return entry.seq
 
@@ -375,30 +368,31 @@ def write(writer: Writer, found: Redemption, seen: Seen, model: list[Document]) 
 # -- the current model, and its decision on one row ------------------------------------------------
 
 
-_SAY = "say it with Model.of(model).with_schema(schema), or schema in the project file"
+_DESCRIBE = (
+    "describe its columns with Model.of(model).with_schema(schema), or schema in the project file"
+)
 
 
 class Decision(NamedTuple):
-    """What a model says of a row.
+    """The decision of a model on a row.
 
     Attributes
     ----------
     accepted
-        Whether it gives the promised class.
+        True if it is the promised class.
     label
-        The class that it gives, as the promise calls it.
-    near
-        Whether the row lies so near to a boundary that the model itself, which was not at hand, may say
-        something else in its own precision.
+        Class of the row, as the promise names it.
+    borderline
+        True if rounding decides, and the original model is not available.
     """
 
     accepted: bool
     label: Label
-    near: bool
+    borderline: bool
 
 
 def reading(source: object, base: Model) -> Model:
-    """Read a model as one that takes the table of ``base``, in original units."""
+    """Return a model for the table of ``base``, in original units."""
     model = with_cutoff_of(base, Model.of(source))
     if model.declared:
         return with_classes_of(base, model)
@@ -407,16 +401,15 @@ def reading(source: object, base: Model) -> Model:
         if not same_width:
             raise InputError(
                 f"the model takes {model.network.inputs} columns, the promises are about "
-                f"{base.schema.width} encoded ones; {_SAY}, which describes its own columns",
+                f"{base.schema.width} encoded ones; {_DESCRIBE}",
                 name="model",
             )
         known = set(model.schema.by_name) <= set(base.schema.by_name)
         if model.has_column_names and known and not _plain(base.schema):
             raise InputError(
-                "the model names columns of the table and does nothing to them, and the promises were "
-                "made of a network behind a schema that scales or encodes them: does it take them as "
-                f"they are, or encoded? {_SAY}: with the schema of the promises if it takes encoded "
-                "rows, else with scaling='none'",
+                "the model names columns and does not encode them, but the schema of the promises does; "
+                f"{_DESCRIBE}: the schema of the promises if the model takes encoded rows, otherwise "
+                "one with scaling='none'",
                 name="model",
             )
         twice = bool(base.network.input_transform)
@@ -425,11 +418,9 @@ def reading(source: object, base: Model) -> Model:
     if not model.has_column_names:
         if not model.has_preprocessing:
             raise InputError(
-                "the model does not say how it reads the table, which the model of the promises scales "
-                "or encodes first; give it together with its preprocessing (a pipeline), describe its "
-                "columns with Model.of(model).with_schema(schema) or schema in the project file, or "
-                "give a bare Network (Model.of(model).network) that takes rows as that model encodes "
-                "them",
+                "the model names no columns, and the model of the promises scales or encodes the table "
+                f"first; give it with its preprocessing (a pipeline), {_DESCRIBE}, or give a Network "
+                "(Model.of(model).network) that takes rows as that model encodes them",
                 name="model",
             )
         model = model.with_column_names(base.columns)
@@ -437,7 +428,7 @@ def reading(source: object, base: Model) -> Model:
 
 
 def _plain(schema: Schema) -> bool:
-    """Whether rows are the numbers of the table."""
+    """Test if rows are the numbers of the table."""
     return all(
         isinstance(f, Continuous) and (f.offset, f.scale) == (0.0, 1.0) for f in schema.features
     )
@@ -447,7 +438,7 @@ def _plain(schema: Schema) -> bool:
 
 
 def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
-    """One row of a table with all the columns that some schemas name."""
+    """Return one row with all columns of some schemas."""
     features: dict[str, AnyFeature] = {}
     for schema in schemas:
         features |= schema.by_name
@@ -462,7 +453,7 @@ def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
         )
     if unknown and isinstance(person, Mapping):  # a table may have other columns, such as ids
         raise InputError(
-            f"no model looks at {listing(unknown)}; give values of {listing(features)} alone",
+            f"no model has a feature {listing(unknown)}; give only values of {listing(features)}",
             name=str(unknown[0]),
             value=cells[unknown[0]],
         )
@@ -471,11 +462,11 @@ def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
 
 
 def _by_feature(cells: dict[Any, Any], features: Collection[str]) -> dict[Any, Any]:
-    """Cells by the names of features, however the letters of their names are composed."""
+    """Return cells by the names of features, for any composition of their letters."""
     names = {_composed(name): name for name in features}
     found = {names.get(_composed(name), name): cell for name, cell in cells.items()}
     if len(found) < len(cells):
-        raise InputError("the row has a value of the same name twice", name="person")
+        raise InputError("the row has two values of the same name; give one", name="person")
     return found
 
 
@@ -484,7 +475,7 @@ def _composed(name: Any) -> Any:
 
 
 def _cells(person: object) -> dict[Any, Any]:
-    """The cells of a row, by name."""
+    """Return the cells of a row by name."""
     if isinstance(person, pd.DataFrame):
         if len(person) != 1:
             raise InputError(
@@ -503,7 +494,7 @@ def _cells(person: object) -> dict[Any, Any]:
 
 
 def encoded(schema: Schema, row: pd.DataFrame) -> Array:
-    """Encode a row as the schema does; any finite number counts, however far out of its range."""
+    """Encode a row; a finite number may lie outside of its range."""
     found = np.empty(schema.width)
     for feature, span in zip(schema.features, schema.spans, strict=True):
         cell = row[feature.name]
@@ -522,30 +513,30 @@ def encoded(schema: Schema, row: pd.DataFrame) -> Array:
 
 
 def decide(model: Model, row: pd.DataFrame, label: Label) -> Decision:
-    """Ask a model for the class of a row: the source itself, else the network that was read of it."""
+    """Predict a row with the original model, or with the imported network if it is not available."""
     target = _number(model, label)
     codes = encoded(model.schema, row)
     try:
-        said = model.predict_original(row[list(model.schema.by_name)])
-    except ProplaceError:  # such as a number far out of a declared range, which the network takes
-        said = None
-    if said is not None:
-        number = _number(model, said[0])
-        return Decision(number == target, model.classes[number], near=False)
+        predicted = model.predict_original(row[list(model.schema.by_name)])
+    except ProplaceError:  # such as a number outside of a declared range, which the network takes
+        predicted = None
+    if predicted is not None:
+        number = _number(model, predicted[0])
+        return Decision(number == target, model.classes[number], borderline=False)
     number = int(model.network.predict(codes)[0])
     logits = np.sort(model.network.logits(codes)[0])
     gap = abs(logits[0]) if len(logits) == 1 else logits[-1] - logits[-2]
-    near = bool(gap <= np.max(model.rounding(codes[None])))
-    return Decision(number == target, model.classes[number], near)
+    borderline = bool(gap <= np.max(model.rounding(codes[None])))
+    return Decision(number == target, model.classes[number], borderline)
 
 
 def _number(model: Model, label: Label) -> int:
-    """Number of a class by its label; true and 1 are the same, text is not a number."""
+    """Return the number of a class. True and 1 are the same label, "1" and 1 are not."""
     for number, known in enumerate(model.classes):
         if isinstance(label, str) == isinstance(known, str) and known == label:
             return number
     raise TargetError(
-        f"the model in use has the classes {listing(model.classes)}, and {short(label)} was promised; "
+        f"the current model has the classes {listing(model.classes)}, but {short(label)} was promised; "
         "give a model of the same classes",
         name="model",
         value=label,
@@ -553,18 +544,18 @@ def _number(model: Model, label: Label) -> int:
 
 
 def check_named(model: Model) -> Model:
-    """A model that can be kept: its columns must have names."""
+    """Return a model unless its columns have no names."""
     if not model.has_column_names:
         raise LedgerError(
-            "the columns of the model have no names, and there is no promise yet that says what they "
-            f"are; {_SAY}",
+            f"the columns of the model have no names, and there is no promise yet to take them from; "
+            f"{_DESCRIBE}",
             name="model",
         )
     return model
 
 
 def model_in_use(connection: sa.Connection, promise: Promise, model: object) -> Model:
-    """The model that decides: the given one, the current one, that of the promise."""
+    """Return the model that decides: the given one, the current one, or that of the promise."""
     if model is not None:
         return reading(model, promise.terms.model)
     found = current_model(connection)

@@ -1,11 +1,9 @@
 """The tables of a ledger.
 
-``entries`` is the chain: everything that ever happened, in order, each with a hash over itself and the
-one before. It holds no personal data. The other tables hold what entries speak of, and every row of
-theirs is bound to an entry by a digest: ``documents`` (networks, boxes, models, terms) by what they
-contain, ``promises`` field by field, ``personal`` by a commitment (a salted digest, so that nothing can
-be guessed from it once the salt is erased), ``verdicts`` by one digest for each audit. ``head`` is the
-last entry once more.
+``entries`` is the hash chain, without personal data. Every row of another table is bound to an entry:
+``documents`` (networks, shift sets, models, terms) by the digest of their content, ``promises`` field by
+field, ``personal`` by a commitment (a salted digest, which reveals nothing once the salt is erased),
+``verdicts`` by one digest per audit. ``head`` repeats the last entry.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ if TYPE_CHECKING:
 FORMAT = "proplace-ledger"
 VERSION = 4
 PARAMETERS = 500
-"""Values in one statement."""
+"""Largest number of values in one statement."""
 
 __all__ = [
-    "FOREVER",
+    "APPEND_ONLY",
     "FORMAT",
     "PARAMETERS",
     "VERSION",
@@ -111,36 +109,36 @@ verdicts = sa.Table(
     sa.Column("margin", sa.Double),
 )
 
-FOREVER = ("entries", "documents", "promises", "verdicts")
-"""Tables whose rows are never changed and never deleted."""
+APPEND_ONLY = ("entries", "documents", "promises", "verdicts")
+"""Tables whose rows are never changed or deleted."""
 
 _NO_STATISTICS = tuple(
     f"ALTER TABLE personal ALTER COLUMN {column.name} SET STATISTICS 0"
     for column in personal.columns
     if column.name != "entry"
 )
-"""Keeps PostgreSQL from copying values of people into its statistics, where nobody erases them."""
+"""Statements that keep personal values out of the statistics of PostgreSQL."""
 
 
 def _guards() -> None:
-    """Have the database itself refuse changes; whoever removes these triggers is found by the chain."""
-    for name in (*FOREVER, "personal"):
+    """Add triggers that reject changes. If they are removed, the chain still detects changes."""
+    for name in (*APPEND_ONLY, "personal"):
         for action in ("UPDATE",) if name == "personal" else ("UPDATE", "DELETE"):
             trigger = f"{name}_no_{action.lower()}"
-            said = f"rows of {name} are never changed: the ledger is append-only"
+            text = f"rows of {name} are never changed: the ledger is append-only"
             sqlite = (
                 f"CREATE TRIGGER {trigger} BEFORE {action} ON {name} "
-                f"BEGIN SELECT RAISE(ABORT, '{said}'); END"
+                f"BEGIN SELECT RAISE(ABORT, '{text}'); END"
             )
             postgresql = (
                 f"CREATE OR REPLACE FUNCTION {trigger}() RETURNS trigger LANGUAGE plpgsql AS "
-                f"$$ BEGIN RAISE EXCEPTION '{said}'; END $$; "
+                f"$$ BEGIN RAISE EXCEPTION '{text}'; END $$; "
                 f"CREATE TRIGGER {trigger} BEFORE {action} ON {name} "
                 f"FOR EACH ROW EXECUTE FUNCTION {trigger}()"
             )
             table = metadata.tables[name]
-            for dialect, text in (("sqlite", sqlite), ("postgresql", postgresql)):
-                ddl = sa.DDL(text).execute_if(dialect=dialect)  # type: ignore[no-untyped-call]
+            for dialect, statement in (("sqlite", sqlite), ("postgresql", postgresql)):
+                ddl = sa.DDL(statement).execute_if(dialect=dialect)  # type: ignore[no-untyped-call]
                 sa.event.listen(table, "after_create", ddl)
     for statement in _NO_STATISTICS:
         ddl = sa.DDL(statement).execute_if(dialect="postgresql")  # type: ignore[no-untyped-call]
@@ -157,17 +155,17 @@ _MASTER = r"SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlit
 
 
 def layout_problems(connection: sa.Connection) -> Iterator[tuple[str, bool]]:
-    """What is laid out in another way than a ledger is, and whether rows cannot be read for that."""
+    """Iterate over differences from the layout of a ledger, and whether they make rows unreadable."""
     if connection.dialect.name == "sqlite":
         there, wanted = _sqlite(connection), _fresh()
         for kind, name in sorted(wanted.keys() - there.keys()):
             yield f"the {kind} {name} of the database is missing", kind == "table"
         for kind, name in sorted(there.keys() - wanted.keys()):
-            yield f"the database has a {kind} {name}, which is no part of a ledger", False
+            yield f"the database has a {kind} {name}, which is not part of a ledger", False
         for kind, name in sorted(there.keys() & wanted.keys()):
             if there[kind, name] != wanted[kind, name]:
                 yield (
-                    f"the {kind} {name} of the database is not the one that was made",
+                    f"the {kind} {name} of the database was changed",
                     kind == "table",
                 )
         return
@@ -181,7 +179,7 @@ def _sqlite(connection: sa.Connection) -> dict[tuple[str, str], str]:
 
 @functools.cache
 def _fresh() -> dict[tuple[str, str], str]:
-    """The layout of a ledger that was just made."""
+    """Return the layout of a new ledger."""
     engine = sa.create_engine("sqlite://")
     with engine.begin() as connection:
         metadata.create_all(connection)
@@ -195,7 +193,7 @@ def _normal(sql: str | None) -> str:
 
 
 def _postgresql(connection: sa.Connection) -> Iterator[tuple[str, bool]]:
-    """Tables with their columns and keys, and the triggers that keep rows as they are."""
+    """Compare tables, columns, keys and triggers."""
     inspector = sa.inspect(connection)
     there = set(inspector.get_table_names())
     for name, table in metadata.tables.items():
@@ -204,13 +202,13 @@ def _postgresql(connection: sa.Connection) -> Iterator[tuple[str, bool]]:
             continue
         columns = {column["name"] for column in inspector.get_columns(name)}
         if columns != {column.name for column in table.columns}:
-            yield f"the table {name} of the database has other columns than were made", True
+            yield f"the table {name} of the database has other columns", True
         key = set(inspector.get_pk_constraint(name)["constrained_columns"])
         if key != {column.name for column in table.primary_key.columns}:
             yield f"the table {name} of the database has lost its key", True
     wanted = {
         f"{name}_no_{action}"
-        for name in (*FOREVER, "personal")
+        for name in (*APPEND_ONLY, "personal")
         for action in (("update",) if name == "personal" else ("update", "delete"))
     }
     rows = connection.execute(

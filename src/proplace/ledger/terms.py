@@ -1,8 +1,8 @@
-"""The terms of promises: model, guarantee and request, kept as documents in the ledger.
+"""The terms of promises: model, guarantee and request, stored as documents in the ledger.
 
-A document is named by the SHA-256 of its content. Networks and boxes are ``.npz`` files as
-:meth:`proplace.Network.save` and :meth:`proplace.Shifts.save` write them; a model and the terms are JSON
-that name them. The promises of one batch share their terms.
+The SHA-256 of its content is the name of a document. Networks and shift sets are ``.npz`` files of
+:meth:`proplace.Network.save` and :meth:`proplace.Shifts.save`. Models and terms are JSON with the names
+of these files. The promises of one batch share their terms.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ if TYPE_CHECKING:
 
 
 class Document(NamedTuple):
-    """Something that promises or audits are about."""
+    """A document that entries of the ledger name."""
 
     kind: str
     content: bytes
 
     @property
     def digest(self) -> str:
-        """Its name."""
+        """SHA-256 of the content, which is its name."""
         return sha256(self.content)
 
     @classmethod
     def of(cls, kind: str, facts: Mapping[str, Any]) -> Document:
-        """Facts as JSON."""
+        """Return facts as a JSON document."""
         return cls(kind, canonical(facts).encode())
 
 
 def file_document(thing: Network | Shifts) -> Document:
-    """A network or a shift set as its file."""
+    """Return the file of a network or a shift set."""
     buffer = io.BytesIO()
     thing.write(buffer)
     return Document("network" if isinstance(thing, Network) else "shifts", buffer.getvalue())
 
 
 def model_documents(model: Model) -> list[Document]:
-    """A model, and its network; the model comes last."""
+    """Return the documents of a model: its network, then the model."""
     network = file_document(model.network)
     facts: dict[str, Any] = {
         "network": network.digest,
@@ -76,7 +76,9 @@ def model_documents(model: Model) -> list[Document]:
         "name": model.origin.name,
         "file": model.origin.digest,
     }
-    if model.columns != tuple(model.schema.by_name):  # the source takes them in another order
+    if model.columns != tuple(
+        model.schema.by_name
+    ):  # the original model takes them in another order
         facts["columns"] = list(model.columns)
     if model.threshold is not None and model.threshold.logit:
         facts["cutoff"] = list(model.threshold)
@@ -85,20 +87,20 @@ def model_documents(model: Model) -> list[Document]:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What promises are about.
+    """The terms of promises.
 
     Attributes
     ----------
     digest
         Name of the terms in the ledger.
     model
-        The model in use when they were made; its source is not at hand.
+        Current model of that time, without the original model.
     model_digest
         Name of the model in the ledger.
     guarantee
-        The networks for which they are proved, with the tolerance.
+        Networks for which the promises are proved, with the tolerance.
     request
-        What was asked of the answers.
+        Request of the counterfactuals.
     """
 
     digest: str
@@ -114,7 +116,7 @@ class Terms:
 
 
 def terms_documents(setting: Setting, target: int, provenance: Provenance | None) -> list[Document]:
-    """All that the promises of some answers are about; the terms come last."""
+    """Return the documents of the promises of a run; the terms come last."""
     documents = model_documents(setting.model)
     model = documents[-1].digest
 
@@ -132,7 +134,7 @@ def terms_documents(setting: Setting, target: int, provenance: Provenance | None
 
 
 class Archive:
-    """The documents of a ledger, read through one connection and each once."""
+    """The documents of a ledger, each read once through one connection."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -140,7 +142,7 @@ class Archive:
         self._networks: dict[str, Network] = {}
 
     def terms(self, digest: str) -> Terms:
-        """Terms by their name."""
+        """Return terms by their name."""
         if digest not in self._terms:
             facts = self._facts("terms", digest)
             model = self.model(facts["model"])
@@ -153,7 +155,7 @@ class Archive:
         return self._terms[digest]
 
     def model(self, digest: str) -> Model:
-        """A model by its name."""
+        """Return a model by its name."""
         facts = self._facts("model", digest)
         schema = Schema.from_dict(facts)
         return Model(
@@ -168,7 +170,7 @@ class Archive:
         )
 
     def network(self, digest: str) -> Network:
-        """A network by its name."""
+        """Return a network by its name."""
         if digest not in self._networks:
             self._networks[digest] = _read(Network.load, self._content("network", digest))
         return self._networks[digest]
@@ -182,21 +184,21 @@ class Archive:
         return facts
 
     def _content(self, kind: str, digest: str) -> bytes:
-        """The content of a document, if it is the one of this name."""
+        """Return the content of a document; raise if it does not match its name."""
         table = tables.documents
         found = self._connection.execute(
             sa.select(table.c.content).where(table.c.digest == digest, table.c.kind == kind)
         ).scalar()
         if found is None or sha256(found) != digest:
             raise TamperedError(
-                f"the {kind} {digest[:12]}... is missing from the ledger, or is not what was written; "
-                "ledger.verify() tells what else was changed. Put back a copy from before"
+                f"the {kind} {digest[:12]}... is missing from the ledger, or was changed; restore a "
+                "backup, after ledger.verify() has listed what else was changed"
             )
         return bytes(found)
 
 
 def _read(load: Any, content: bytes) -> Any:
-    """Read a file from its content."""
+    """Load a file from its content."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "document.npz"
         path.write_bytes(content)
@@ -207,9 +209,9 @@ def _read(load: Any, content: bytes) -> Any:
 
 
 def _undated(provenance: Provenance) -> dict[str, Any]:
-    """Where answers come from; two runs that differ in the day alone have the same terms."""
+    """Return the provenance without its date, so that runs of two days share their terms."""
     facts = provenance.to_dict()
-    del facts["date"], facts["request"]  # the terms hold the request
+    del facts["date"], facts["request"]  # the terms store the request
     return facts
 
 
@@ -217,16 +219,16 @@ def _undated(provenance: Provenance) -> dict[str, Any]:
 
 
 def common_shifts(model: Model, terms: Sequence[Terms]) -> Shifts:
-    """Return what the promised shift sets have in common, for a model that encodes its table alike.
+    """Return the intersection of the promised shift sets, for a model with the same encoding.
 
-    One set is taken as it is. What several have in common is a box of floats, made a little smaller, so
-    that it lies in each of them whatever was rounded on the way.
+    The intersection of several sets is made a little smaller, so that it lies in each of them despite
+    rounding.
     """
     if not terms:
-        raise LedgerError("no promise is open, so that there is no set to stay in")
+        raise LedgerError("no promise is open, so there is no shift set to stay in; give a delta")
     boxes: dict[str, Shifts] = {}
     for one in terms:
-        # What trains within the set takes its cut-off from it.
+        # Training within the set takes the cut-off from it.
         encoding = (
             model.encoding
             if model.has_column_names or model.has_preprocessing
@@ -234,9 +236,8 @@ def common_shifts(model: Model, terms: Sequence[Terms]) -> Shifts:
         )
         if encoding != one.model.encoding:
             raise DeltaError(
-                "promises were made of a model that scales or encodes its table in another way, so that "
-                "this one cannot keep to its set; keep its scalers and encoders when it is retrained, "
-                "or use repair"
+                "the promised model scales or encodes its table differently, so this one cannot stay in "
+                "its shift set; retrain it with the same scalers and encoders, or use repair"
             )
         shifts = one.guarantee.current.shifts
         boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.encoded_as(one.model)
@@ -259,7 +260,7 @@ def common_shifts(model: Model, terms: Sequence[Terms]) -> Shifts:
 def _inward(
     low: Layer, high: Layer
 ) -> tuple[tuple[Array, Array | None], tuple[Array, Array | None]]:
-    """Both ends of a layer, two floats towards each other where there is room."""
+    """Move the ends of a layer two floats towards each other, if the interval is wide enough."""
     (W_low, W_high), (b_low, b_high) = _closer(low.W, high.W), _closer(low.bias, high.bias)
     none = low.b is None
     return (W_low, None if none else b_low), (W_high, None if none else b_high)
@@ -271,5 +272,5 @@ def _closer(low: Array, high: Array) -> tuple[Array, Array]:
         a, b = np.nextafter(a, np.inf), np.nextafter(b, -np.inf)
     good = a <= b
     if (~good & (low < high)).any():
-        raise DeltaError("the sets of the promises have hardly a network in common; use repair")
+        raise DeltaError("the promised shift sets have almost no network in common; use repair")
     return np.where(good, a, low), np.where(good, b, high)

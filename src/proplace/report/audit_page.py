@@ -15,7 +15,7 @@ from proplace.report.style import generator, templates
 if TYPE_CHECKING:
     import os
 
-    from proplace.ledger.audit import Audit, Look
+    from proplace.ledger.audit import Audit, AuditGroup
     from proplace.ledger.verdicts import Verdict
 
 _MOST = 100  # promises of one list; the rest are counted
@@ -107,7 +107,7 @@ def write_audit_page(
             for pair, part in zip(_MEANINGS, parts, strict=True)
             if part.count or part.verdict != "undecided"
         ],
-        looks=[_look(look) for look in audit.looks],
+        looks=[_look(look) for look in audit.groups],
         lists=[one for one in (_broken(audit), _unknown(audit), _closest(audit)) if one.rows],
         record=_record(audit),
         generator=generator(),
@@ -123,14 +123,14 @@ def _parts(counts: dict[Verdict, int]) -> list[_Part]:
     return [_Part(verdict, words, counts[verdict]) for verdict, words in _TITLES.items()]
 
 
-def _look(look: Look) -> dict[str, Any]:
+def _look(look: AuditGroup) -> dict[str, Any]:
     if look.inside:
         how = f"The new network lies in the promised set ({look.inside})."
-    elif look.on_rows:
+    elif look.aligned:
         how = "The new network lies outside of the promised set; each promise was tested."
-        how += f" {_sentence(look.why)}" if look.why else ""
+        how += f" {_sentence(look.reason)}" if look.reason else ""
     else:
-        how = f"Point by point, by prediction: {look.why}."
+        how = f"Point by point, by prediction: {look.reason}."
     name = f"{look.model} ({look.terms[:8]})"
     return {"name": name, "parts": _parts(look.counts), "how": how}
 
@@ -139,7 +139,7 @@ def _alarms(audit: Audit) -> dict[str, Any] | None:
     numbers = audit.alarms
     if not numbers:
         return None
-    there = set(audit.found.note.tolist())
+    there = set(audit.verdicts.note.tolist())
     count = f"{len(numbers):,} case{'s' * (len(numbers) != 1)}"
     return {"count": count, "notes": [NOTES[note] for note in ALARMS if note in there]}
 
@@ -157,8 +157,8 @@ def _unknown(audit: Audit) -> _List:
 
 
 def _list(audit: Audit, verdict: Verdict, title: str, lead: str) -> _List:
-    chosen = np.flatnonzero(audit.found.verdict == VERDICTS.index(verdict))
-    numbers = [f"{value:.4g}" for value in audit.found.margin[chosen[:_MOST]]]
+    chosen = np.flatnonzero(audit.verdicts.verdict == VERDICTS.index(verdict))
+    numbers = [f"{value:.4g}" for value in audit.verdicts.margin[chosen[:_MOST]]]
     rest = len(chosen) - _MOST
     return _List(
         verdict,
@@ -172,9 +172,9 @@ def _list(audit: Audit, verdict: Verdict, title: str, lead: str) -> _List:
 
 def _closest(audit: Audit) -> _List:
     """Promises that hold with the smallest margins."""
-    held = np.flatnonzero(audit.found.verdict == VERDICTS.index("holds"))
-    chosen = held[np.argsort(audit.found.margin[held], kind="stable")[:_CLOSEST]]
-    numbers = [f"{value:.3g}" for value in audit.found.margin[chosen]]
+    held = np.flatnonzero(audit.verdicts.verdict == VERDICTS.index("holds"))
+    chosen = held[np.argsort(audit.verdicts.margin[held], kind="stable")[:_CLOSEST]]
+    numbers = [f"{value:.3g}" for value in audit.verdicts.margin[chosen]]
     lead = "These hold with the smallest margins."
     return _List("holds", "Where the next retraining may hurt", lead, "Margin",
                  _rows(audit, chosen, numbers), "")  # fmt: skip
@@ -182,7 +182,7 @@ def _closest(audit: Audit) -> _List:
 
 def _rows(audit: Audit, chosen: Any, numbers: list[str]) -> tuple[_Row, ...]:
     ids = audit.ids[chosen].tolist()
-    notes = [NOTES[note] for note in audit.found.note[chosen]]
+    notes = [NOTES[note] for note in audit.verdicts.note[chosen]]
     columns = (audit.recipients(ids), notes, numbers)
     return tuple(
         _Row(one.promise, one.person or "erased", one.sentence, note, value, one.expires or "none")
