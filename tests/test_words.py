@@ -25,6 +25,7 @@ CLEAN = (
     "search",
     "serve",
     "solvers",
+    "tables",
 )
 """Packages whose prose has been rewritten. The list grows until it holds all of them."""
 

@@ -22,8 +22,7 @@ from proplace.core.options import integer
 from proplace.core.progress import progress_bar
 from proplace.core.text import listing, short
 from proplace.schema import Continuous
-from proplace.tables.frames import as_frame
-from proplace.tables.rows import read_people
+from proplace.tables.rows import as_frame, read_people
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

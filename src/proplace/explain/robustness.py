@@ -10,8 +10,7 @@ from proplace.core.errors import InputError
 from proplace.core.guarantee import around
 from proplace.core.text import listing
 from proplace.loaders.coordinates import shifts_for
-from proplace.tables.frames import as_frame
-from proplace.tables.rows import are_encoded, model_of
+from proplace.tables.rows import are_encoded, as_frame, model_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

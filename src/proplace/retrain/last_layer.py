@@ -60,7 +60,7 @@ from proplace.retrain.promised import (
     sentence_delta,
 )
 from proplace.solvers import INF, WITH_DUALS, LinearProgram
-from proplace.tables.frames import as_frame
+from proplace.tables.rows import as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

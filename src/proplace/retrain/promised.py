@@ -16,7 +16,7 @@ from proplace.core.text import listing
 from proplace.explain.prove import range_box
 from proplace.explain.results import Explanations
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
-from proplace.tables.frames import as_frame
+from proplace.tables.rows import as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

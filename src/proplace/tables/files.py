@@ -1,7 +1,7 @@
 """Tables in files: CSV and Parquet, read in chunks, so that a file may be larger than memory.
 
 CSV cells are text. They become numbers and labels through a schema, cell by cell, so that one bad
-cell makes one bad row and not a bad column.
+cell makes one invalid row, not a column of text.
 
 The digest of a file is taken when it is opened. A change during the run is an error (FileDigest).
 """
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
     from proplace.schema.values import Label
 
-CHUNK = 2_000  # rows at a time, fewer where they are wide or long
+CHUNK = 2_000  # rows at a time, fewer if they are wide or long
 MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"))
 _NUMBER = re.compile(r"[ \t]*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*")
 _CODE = re.compile(r"[ \t]*[-+]?0[0-9]")  # such as 017: a name, not a number
-# Ends a line while a table is written. Cells with a character of it get quotes, so also those with
-# a carriage return, which ends a line for many readers; the NUL is in no text (see _Lines).
+# Ends a line while a table is written. Cells with a character of it get quotes, also a carriage
+# return, which ends a line for many readers. No text has a NUL (see _Lines).
 _LINE = "\r\n\0"
-_GZIP = b"\x1f\x8b"  # the first bytes of every gzip file; no text begins so
+_GZIP = b"\x1f\x8b"  # the first bytes of every gzip file, and of no text
 _DELIMITERS = (",", ";", "\t", "|")
 # Text that a spreadsheet would run, and the plain numbers among it.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -56,11 +56,10 @@ def open_table(
 ) -> TableFile:
     """Open a table by its suffix: ``.parquet`` or ``.pq``, else CSV with a line of column names.
 
-    A CSV file may be packed with gzip (``.csv.gz``), which is seen from its first bytes. Its cells
-    end at the ``delimiter``; None: at the comma, semicolon, tab or bar that gives the first line the
-    most cells, at the comma where several give as many.
+    A CSV file may be packed with gzip (``.csv.gz``). ``delimiter`` None stands for the comma, semicolon,
+    tab or bar that gives the first line the most cells, the comma before others.
 
-    The whole file is looked at once, so that what is wrong with it is said before any work.
+    The whole file is read once, so that its problems are reported before any work.
     """
     path = Path(path)
     if not path.exists():
@@ -80,7 +79,7 @@ def open_table(
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether the name of a file says that it holds Parquet."""
+    """Test if a file is Parquet by its suffix."""
     return path.suffix.lower() in (".parquet", ".pq")
 
 
@@ -145,10 +144,10 @@ class TableFile(ABC):
     _content: FileDigest
 
     def cells(self, start: int = 0) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
-        """Chunks of the table from a row on, as they are in the file.
+        """Yield chunks of the table from a row on, with the cells of the file.
 
-        The index is the number of the row. The dictionary says which rows are broken, and how; their
-        cells are missing. A file that was changed since it was opened raises TableError.
+        The index is the number of the row. The dictionary has the malformed rows, whose cells are
+        missing. A file that was changed since it was opened raises TableError.
         """
         self._content.check_times()
         for chunk in self._chunks(start):
@@ -157,15 +156,15 @@ class TableFile(ABC):
 
     @abstractmethod
     def _chunks(self, start: int) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
-        """Chunks of the table from a row on."""
+        """Yield chunks of the table from a row on."""
 
     @abstractmethod
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
-        """Cells of one column as values of a feature; what is none stays as it is."""
+        """Convert cells of one column to values of a feature. Other cells stay unchanged."""
 
     @abstractmethod
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
-        """Types of some columns for a Parquet file."""
+        """Return the types of some columns for a Parquet file."""
 
     @property
     def digest(self) -> str:
@@ -178,13 +177,13 @@ class TableFile(ABC):
 
     @property
     def reading(self) -> dict[str, str]:
-        """How the bytes of the file are read, beyond what the file itself says."""
+        """Options needed to read the file again."""
         return {}
 
     def frames(
         self, schema: Schema, start: int = 0
     ) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
-        """Chunks from a row on, with the columns of the schema as its values and others as they are."""
+        """Yield chunks from a row on, with the columns of the schema converted to its values."""
         for frame, broken in self.cells(start):
             values = {
                 name: self.typed(frame[name], schema.by_name[name])
@@ -195,7 +194,7 @@ class TableFile(ABC):
             yield pd.DataFrame(values, index=frame.index), broken
 
     def read(self, schema: Schema) -> tuple[pd.DataFrame, dict[int, BadRow]]:
-        """Return the whole table and the broken rows."""
+        """Return the whole table and the malformed rows."""
         parts = list(self.frames(schema))
         broken = {row: bad for _, more in parts for row, bad in more.items()}
         return pd.concat([frame for frame, _ in parts]), broken
@@ -242,7 +241,7 @@ class TableFile(ABC):
             )
 
     def _check_names(self) -> None:
-        """Raise if a name does not say which column is meant."""
+        """Raise if two columns have one name."""
         twice = next((name for name, count in Counter(self.columns).items() if count > 1), None)
         if twice is not None:
             raise TableError(f"{self.path}: two columns are called {short(twice)}", name=twice)
@@ -253,12 +252,12 @@ class TableFile(ABC):
         return max(1, min(CHUNK, limits.CHUNK_CELLS // max(1, len(self.columns))))
 
     def hint(self) -> str:
-        """What to change if these are not the columns of the file; empty where nothing speaks for it."""
+        """Return advice about another delimiter, or nothing."""
         return ""
 
 
 class CsvTable(TableFile):
-    """A CSV file whose first line names the columns; gzip may have packed it."""
+    """A CSV file, plain or packed with gzip, whose first line names the columns."""
 
     def __init__(self, path: Path, *, delimiter: str | None, encoding: str) -> None:
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"\0'):
@@ -286,7 +285,7 @@ class CsvTable(TableFile):
         self.rows = sum(1 for _ in records)
 
     def _chunks(self, start: int) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
-        """Chunks of text cells, ``None`` where a cell is missing."""
+        """Yield chunks of text cells."""
         width, first = len(self.columns), start
         records = itertools.islice(self._records(), 1 + start, None)
         while block := self._block(records):
@@ -306,7 +305,7 @@ class CsvTable(TableFile):
             first += len(block)
 
     def _block(self, records: Iterator[list[str]]) -> list[list[str]]:
-        """The next rows, as many as may be in memory at once."""
+        """Return the next rows, as many as may be in memory at once."""
         block: list[list[str]] = []
         characters = 0
         for record in itertools.islice(records, self._chunk_rows):
@@ -317,7 +316,7 @@ class CsvTable(TableFile):
         return block
 
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
-        """Text as the numbers or labels of a feature."""
+        """Convert text to the numbers or labels of a feature."""
         return typed_text(series, feature)
 
     @property
@@ -326,22 +325,22 @@ class CsvTable(TableFile):
         return {"delimiter": self._delimiter, "encoding": codecs.lookup(self._encoding).name}
 
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
-        """Text."""
+        """Return the type of text."""
         return dict.fromkeys(names, require("pyarrow", "parquet", "Parquet files").string())
 
     def _found_delimiter(self) -> str:
-        """The delimiter that gives the first line the most cells, the comma before others."""
+        """Return the delimiter with the most cells in the first line, the comma before others."""
         return max(_DELIMITERS, key=self._width)
 
     def _width(self, delimiter: str) -> int:
-        """Cells of the first line with some delimiter; 0 where the line is not CSV with it."""
+        """Count the cells of the first line with a delimiter, 0 if the line is not CSV with it."""
         try:
             return len(next(self._records(delimiter), ()))
-        except TableError:  # raised again by whoever reads the file
+        except TableError:  # raised again when the file is read
             return 0
 
     def _records(self, delimiter: str | None = None) -> Iterator[list[str]]:
-        """Cells of each line that is not blank."""
+        """Yield the cells of each line that is not blank."""
         csv.field_size_limit(limits.TABLE_CELL)
         with self._bytes() as content, self._text(content) as file:
             lines = _Lines(file)
@@ -391,7 +390,7 @@ class CsvTable(TableFile):
             ) from None
 
     def _is_packed(self) -> bool:
-        """Whether gzip has packed the file, whatever it is called."""
+        """Test if gzip has packed the file, by its first bytes."""
         with self.path.open("rb") as file:
             packed = file.read(len(_GZIP)) == _GZIP
         if self.path.suffix.lower() == ".gz" and not packed:
@@ -408,7 +407,7 @@ class CsvTable(TableFile):
         return f"this is not CSV ({text})"
 
     def _undecodable(self) -> str:
-        """Where the first line is that cannot be decoded, for encodings that keep line ends."""
+        """Return the first line that cannot be decoded, for encodings that keep line ends."""
         with self._bytes() as file:
             for number in itertools.count(1):
                 line = file.readline(limits.TABLE_ROW)
@@ -421,7 +420,7 @@ class CsvTable(TableFile):
         return ""
 
     def hint(self) -> str:
-        """Say so where another delimiter than the one in use gives the first line more cells."""
+        """Return advice if another delimiter gives the first line more cells."""
         found = self._found_delimiter()
         if self._width(found) <= len(self.columns):
             return ""
@@ -430,11 +429,11 @@ class CsvTable(TableFile):
 
 
 class _BadLine(Exception):
-    """A line that no table has."""
+    """A line that is not part of any table."""
 
 
 class _Lines:
-    """Lines of a text file for the CSV reader, never more of them than one row may have."""
+    """Lines of a text file for the CSV reader, with a limit on the length of a row."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -475,16 +474,16 @@ class ParquetTable(TableFile):
             claimed = int(file.metadata.num_rows)
         self._check_width()
         self._check_names()
-        # Counted: what the end of a file says about the rest of it may be false.
+        # Counted, because the number in the file may be false.
         self.rows = sum(len(batch) for batch in self._batches())
         if self.rows != claimed:
             raise self._damaged(f"it says that it has {claimed:,} rows and has {self.rows:,}")
 
     def _chunks(self, start: int) -> Iterator[tuple[pd.DataFrame, dict[int, BadRow]]]:
-        """Chunks of the values in the file."""
+        """Yield chunks of the values in the file."""
         first = 0
         for batch in self._batches():
-            # What pandas once wrote about its own types and index is no part of the table.
+            # Metadata of pandas about types and index are not part of the table.
             with self._readable():
                 frame = batch.replace_schema_metadata(None).to_pandas()
             frame.index = pd.RangeIndex(first, first + len(frame))
@@ -493,7 +492,7 @@ class ParquetTable(TableFile):
                 yield frame[frame.index >= start], {}
 
     def _batches(self) -> Iterator[Any]:
-        """Pieces of the file, in the types of pyarrow."""
+        """Yield pieces of the file, in the types of pyarrow."""
         with self._open() as file:
             for batch in file.iter_batches(batch_size=self._chunk_rows):
                 batch.validate(full=True)  # text that is no text, places outside of the column
@@ -506,7 +505,7 @@ class ParquetTable(TableFile):
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """Turn whatever pyarrow makes of a damaged file into a word about it."""
+        """Turn any exception of pyarrow into a TableError."""
         try:
             yield
         except TableError:
@@ -522,11 +521,11 @@ class ParquetTable(TableFile):
         )
 
     def typed(self, series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
-        """Values have types already."""
+        """Return the values, which have types already."""
         return series
 
     def arrow_types(self, names: Sequence[str]) -> dict[str, Any]:
-        """Types as in the file."""
+        """Return the types in the file."""
         return {name: self._types[name] for name in names}
 
 
@@ -534,28 +533,28 @@ class ParquetTable(TableFile):
 
 
 def typed_text(series: pd.Series[Any], feature: AnyFeature) -> pd.Series[Any]:
-    """Text as the numbers or labels of a feature; what is none stays text."""
+    """Convert text to the numbers or labels of a feature. Other text stays text."""
     if isinstance(feature, Continuous):
         return numbers_of(series)
     return labels_of(series, feature.labels)
 
 
 def numbers_of(series: pd.Series[Any]) -> pd.Series[Any]:
-    """Text as floats, NaN where it is missing; text that is no number stays text."""
+    """Convert text to floats, NaN for missing cells. Other text stays text."""
     values = [_number(text) for text in series]
     kind = object if any(isinstance(value, str) for value in values) else np.float64
     return pd.Series(values, index=series.index, dtype=kind)
 
 
 def _number(text: str) -> float | str:
-    """Decimal digits only: Python also reads 1_000, inf and the digits of other scripts."""
+    """Convert decimal digits alone: Python also reads 1_000, inf and digits of other scripts."""
     if text in MISSING:
         return np.nan
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
 def labels_of(series: pd.Series[Any], known: Sequence[Label]) -> pd.Series[Any]:
-    """Text as labels: by their spelling, else by their value as a number or as true or false."""
+    """Convert text to labels by their spelling, else by their value as a number or a boolean."""
     value = {text: _label(text, known) for text in series.unique()}
     return pd.Series([value[text] for text in series], index=series.index, dtype=object)
 
@@ -575,9 +574,9 @@ def _label(text: str, known: Sequence[Label]) -> Label | None:
 
 
 def guessed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Text columns as numbers or as true and false where every cell is one; for a first schema.
+    """Convert columns of text to numbers or booleans if every cell is one, to draft a schema.
 
-    Codes with leading zeros such as 017 are names: as numbers they would lose their zeros.
+    Codes with leading zeros such as 017 stay text, because numbers would lose the zeros.
     """
     columns = {}
     for name in frame.columns:
@@ -594,9 +593,9 @@ def guessed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def plain(value: Any, feature: AnyFeature) -> Any:
-    """One value of a feature as a Python object: whole numbers and labels as the schema has them.
+    """Return a value of a feature as a Python object, with whole numbers as int.
 
-    A person's own number need not be whole where those of answers are.
+    A person's own number need not be whole.
     """
     if isinstance(feature, Continuous):
         return int(value) if feature.whole and value == int(value) else float(value)
@@ -609,7 +608,7 @@ _BEFORE_EXACT = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
 
 
 def read_csv(source: str | os.PathLike[str] | IO[bytes]) -> pd.DataFrame:
-    """Read a CSV table with pandas' types; each number is the float nearest to its text.
+    """Read a CSV table with pandas' types and each number as the float nearest to its text.
 
     pandas before 3.1 rounds otherwise by default. Later versions warn about the option.
     """
@@ -622,9 +621,9 @@ def read_csv(source: str | os.PathLike[str] | IO[bytes]) -> pd.DataFrame:
 
 
 def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> None:
-    """Write a table as CSV in UTF-8; nothing is written for a missing cell.
+    """Write a table as CSV in UTF-8, with nothing in missing cells.
 
-    Text that a spreadsheet would run as a formula gets an apostrophe in front (see :func:`literal`).
+    Text that a spreadsheet would run as a formula gets an apostrophe (see :func:`literal`).
     """
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator=_LINE)
@@ -636,18 +635,18 @@ def write_csv(frame: pd.DataFrame, file: IO[bytes], *, header: bool = True) -> N
 
 
 def _shown(cell: Any) -> Any:
-    """A cell as it is written: nothing for a missing one; a NUL, which no text has, is spelt out."""
+    """Return the text of a cell: nothing for a missing one, with NUL spelt out."""
     if pd.api.types.is_scalar(cell) and pd.isna(cell):
         return ""
     return literal(cell.replace("\0", r"\x00") if isinstance(cell, str) else cell)
 
 
 def literal(cell: Any) -> Any:
-    """Put an apostrophe in front of text that a spreadsheet would run; all else stays as it is.
+    """Put an apostrophe before text that a spreadsheet would run. Other cells are unchanged.
 
     Such text begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, and is not a plain
-    number. Text that looks as if it had the apostrophe already gets one more, so that taking one
-    off, where one stands in front of such text, always gives what was there before.
+    number. Text that seems to have the apostrophe already gets one more, so that :func:`unliteral`
+    always returns the original.
 
     Examples
     --------
@@ -660,7 +659,7 @@ def literal(cell: Any) -> Any:
 
 
 def unliteral(cell: str) -> str:
-    """Return what was there before :func:`literal`.
+    """Undo :func:`literal`.
 
     Examples
     --------

@@ -1,11 +1,13 @@
-"""From a user's table to encoded rows."""
+"""Tables of any library as encoded rows: people and training rows."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -15,23 +17,58 @@ from proplace.loaders.model import Model
 from proplace.schema import Continuous, Schema
 from proplace.schema.infer import code_notes, with_range
 from proplace.schema.values import BadRow, left_out, numbers
-from proplace.tables.frames import as_frame
 
 if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.schema.rules import AnyFeature
 
 Table = pd.DataFrame | npt.ArrayLike
-"""Any table that :func:`proplace.tables.frames.as_frame` reads, or plain rows of numbers."""
+"""Any table that :func:`as_frame` reads, or plain rows of numbers."""
 Positions = npt.NDArray[np.intp]
 People = tuple["Array", dict[int, BadRow], pd.DataFrame | None]
-"""Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
+"""Encoded rows, the problems of invalid rows, and the table if there is one."""
+
+
+def as_frame(X: object) -> pd.DataFrame | None:
+    """Return a table with named columns as a pandas DataFrame, or None for plain rows of numbers.
+
+    A table is a frame of pandas, polars, pyarrow or another library that narwhals reads, a dictionary or
+    a Series of one person, a dictionary of columns, or a list of dictionaries.
+
+    Examples
+    --------
+    >>> as_frame({"age": 30, "job": "cook"})
+       age   job
+    0   30  cook
+    >>> as_frame([[30.0, 1.0]]) is None
+    True
+    """
+    if isinstance(X, pd.DataFrame):
+        return X
+    if isinstance(X, pd.Series):
+        # A Series of numbered entries is a row without names.
+        named = all(isinstance(name, str) for name in X.index)
+        return X.to_frame().T.infer_objects() if named and len(X) else None
+    if isinstance(X, Mapping):
+        columns = all(
+            isinstance(cells, (list, tuple, np.ndarray, pd.Series)) for cells in X.values()
+        )
+        return pd.DataFrame(dict(X) if columns and X else [dict(X)])
+    if isinstance(X, Sequence) and not isinstance(X, str) and X and isinstance(X[0], Mapping):
+        return pd.DataFrame([dict(cast("Mapping[str, Any]", row)) for row in X])
+    frame = nw.from_native(cast("Any", X), pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    # Column by column: polars itself would need pyarrow on the way to pandas.
+    return pd.DataFrame({name: frame[name].to_list() for name in frame.columns})
 
 
 def model_of(source: object, schema: Schema | None, X: Table | None = None) -> Model:
     """Return the model of a source, with the user's schema if there is one.
 
-    If there is none, rows that are given say which of its numbers are true or false.
+    Without a schema, numbers that are true or false in the rows become ``Binary``.
     """
     model = Model.of(source)
     if schema is not None:
@@ -43,9 +80,9 @@ def model_of(source: object, schema: Schema | None, X: Table | None = None) -> M
 
 
 def with_booleans(model: Model, frame: pd.DataFrame) -> Model:
-    """Return a model whose numbers that are true or false in a table are called so: ``Binary``.
+    """Return a model whose numbers that are true or false in a table are ``Binary``.
 
-    Models count true as 1 and false as 0, and know no other word for such a column than a number.
+    For models, true is 1 and false is 0, so that such columns are imported as numbers.
     """
     return model.with_binaries(
         {each.name for each in model.schema.features if _is_boolean(each, frame)}
@@ -55,9 +92,8 @@ def with_booleans(model: Model, frame: pd.DataFrame) -> Model:
 def with_steps(model: Model, frame: pd.DataFrame) -> Model:
     """Return a model whose numbers have the range and a readable step of their columns in a table.
 
-    This is for a model that encodes its table itself and whose columns nobody has described: answers
-    are then numbers that people can read and follow. What is described is left as it is, and rows of
-    plain numbers are those of the network, which knows no steps.
+    Then counterfactuals have values that people can read and follow. A model with a declared schema,
+    or without preprocessing, is returned unchanged.
     """
     if model.declared or not model.has_preprocessing:
         return model
@@ -73,7 +109,7 @@ def with_steps(model: Model, frame: pd.DataFrame) -> Model:
 
 
 def _is_boolean(feature: AnyFeature, frame: pd.DataFrame) -> bool:
-    """Whether a number of the model is true or false in a table, missing cells apart."""
+    """Test if a number of the model is true or false in a table, except for missing cells."""
     if not isinstance(feature, Continuous) or feature.name not in frame.columns:
         return False
     present = frame[feature.name].dropna().infer_objects()
@@ -84,11 +120,10 @@ def _is_boolean(feature: AnyFeature, frame: pd.DataFrame) -> bool:
 def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Array, Positions]:
     """Return the model with the table's column names, the encoded training rows and their positions.
 
-    Columns without names of their own get those of the table, and numbers that nobody has described a
-    range and a step (:func:`with_steps`). ``declared`` says whether the user gave
-    a schema: then an array holds encoded rows, unless the model encodes its table itself. Rows of a
-    table that cannot be used, for a missing cell or another that is not legal, are left out with a
-    ``RowsSkippedWarning``. In an array, all rows must be legal.
+    Columns without names get those of the table, and drafted numbers a range and a step
+    (:func:`with_steps`). ``declared`` is True if the user gave a schema. Then an array holds encoded
+    rows, unless the model has preprocessing, and all of them must be legal. Invalid rows of a table are
+    left out with a ``RowsSkippedWarning``.
     """
     frame = as_frame(X)
     if frame is not None:
@@ -124,7 +159,7 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
 
 
 def _usable_rows(model: Model, table: pd.DataFrame) -> tuple[Array, Positions]:
-    """Encode the rows that can be used; the model itself must agree about all of them."""
+    """Encode the valid rows, and compare their classes with the original model."""
     rows, problems = model.schema.encode_valid(table)
     good = np.delete(np.arange(len(table)), list(problems))
     if problems:
@@ -141,7 +176,7 @@ def are_encoded(model: Model, X: Table) -> bool:
 
 
 def check_agreement(model: Model, X: Table, *, what: str) -> None:
-    """Raise unless the original model gives the rows of a table the classes that are read here."""
+    """Raise unless the original model and the imported network agree on the rows of a table."""
     frame = as_frame(X)
     table = model.table(X) if frame is None else _text_names(frame)
     bad = model.schema.problems(table)
@@ -150,7 +185,7 @@ def check_agreement(model: Model, X: Table, *, what: str) -> None:
 
 
 def _named(model: Model, frame: pd.DataFrame) -> Model:
-    """Return a model with the names of the table's columns, if it has none of its own."""
+    """Return a model with the names of the table's columns, unless the model has names."""
     names = [str(name) for name in frame.columns]
     if model.has_column_names or set(model.schema.by_name) <= set(names):
         return model.with_names_of_table(names)
@@ -158,7 +193,7 @@ def _named(model: Model, frame: pd.DataFrame) -> Model:
 
 
 def _text_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose columns are called by text: the numbers 0, 1, ... of a plain one, too."""
+    """Return a table with text as names of columns, also for the names 0, 1, ..."""
     if all(isinstance(name, str) for name in frame.columns):
         return frame
     return frame.set_axis([str(name) for name in frame.columns], axis=1)
@@ -175,7 +210,7 @@ def first_appearances(rows: Array) -> Positions:
 
 
 def read_people(model: Model, X: Table) -> People:
-    """Encoded rows, what is wrong with bad ones, and the table itself if it was one."""
+    """Encode people: rows, problems of invalid rows, and the table if there is one."""
     schema, net = model.schema, model.network
     frame = as_frame(X)
     if frame is None and model.has_preprocessing:

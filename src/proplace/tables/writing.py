@@ -1,4 +1,4 @@
-"""Tables of results in files: the one way in which every command writes CSV and Parquet."""
+"""Tables of results in CSV and Parquet files, for all commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Format = Literal["csv", "parquet"]
 
 
 def free_names(ours: Iterable[str], taken: Collection[str]) -> dict[str, str]:
-    """Return what to call columns of ours beside those of a user, whose names are taken.
+    """Return names for columns of results that differ from the names of a user's columns.
 
     A name that is taken gets the prefix ``ce_``, as often as it must.
 
@@ -43,7 +43,7 @@ def free_names(ours: Iterable[str], taken: Collection[str]) -> dict[str, str]:
 
 
 def labels_type(labels: Sequence[Label]) -> type:
-    """Return the type of a column of labels: text where they are of several types."""
+    """Return the type of a column of labels, which is text for several types."""
     kinds = {
         next(kind for kind in (bool, int, float, str) if isinstance(own(label), kind))
         for label in labels
@@ -52,14 +52,14 @@ def labels_type(labels: Sequence[Label]) -> type:
 
 
 def own(label: Label) -> Label:
-    """Return a label in Python's own type, whatever array it came from."""
+    """Return a label as a Python object, without the type of an array."""
     return cast("Label", label.item()) if isinstance(label, np.generic) else label
 
 
 def feature_type(feature: AnyFeature) -> type:
     """Return the type of a column of a feature's values.
 
-    Numbers are floats: where those of answers are whole, a person's own need not be.
+    Numbers are floats, because a person's own number need not be whole.
     """
     if isinstance(feature, Continuous):
         return float
@@ -76,7 +76,7 @@ class TableWriter:
         Format of the file.
     types
         Type of each column, in order: ``str``, ``int``, ``float``, ``bool``, or a type of pyarrow. CSV
-        files have none, and hold any cell.
+        files have no types.
     """
 
     kind: Format
@@ -105,7 +105,7 @@ class TableWriter:
                 )
 
     def join(self, contents: Iterable[bytes], file: IO[bytes]) -> None:
-        """Put the contents of several files together, one after the other."""
+        """Join the contents of several files."""
         if self.kind == "csv":
             head = self.content(pd.DataFrame(columns=list(self.types)))
             file.write(head)

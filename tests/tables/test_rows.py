@@ -1,4 +1,4 @@
-"""Training rows that cannot be used are left out and counted; the rest is as if they were not there."""
+"""Tables of any library, and training rows: invalid ones are left out and counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow
 import pytest
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -14,7 +16,12 @@ from sklearn.preprocessing import StandardScaler
 import proplace as pp
 from proplace.calibrate.delta import calibrate_delta
 from proplace.core.errors import DraftWarning, RowsSkippedWarning, SchemaError
+from proplace.tables.rows import as_frame
 from support.errors import raises
+
+CELLS = {"age": [30, 41], "rate": [0.5, None], "job": ["cook", None], "old": [True, False]}
+EXPECTED = pd.DataFrame(CELLS)
+
 
 NET = pp.Network([(np.eye(2), np.zeros(2)), ([[4.0, 4.0]], [-4.0])])
 SCHEMA = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 1)])
@@ -118,3 +125,35 @@ def test_fit_points_out_codes_in_columns_that_nobody_described():
         schema = pp.Schema([pp.Continuous("a", -9, 10), pp.Continuous("b", 0, 1)])
         pp.Proplace(model, 0.001, schema=schema).fit(table)
     assert all(e.found and e.counterfactual["a"] >= 0 for e in result)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame(CELLS),
+        polars.DataFrame(CELLS),
+        polars.DataFrame(CELLS).lazy(),
+        pyarrow.table(CELLS),
+        CELLS,
+        [dict(zip(CELLS, row, strict=True)) for row in zip(*CELLS.values(), strict=True)],
+    ],
+    ids=["pandas", "polars", "lazy", "arrow", "columns", "rows"],
+)
+def test_tables(table):
+    pd.testing.assert_frame_equal(as_frame(table), EXPECTED)
+
+
+def test_one_person():
+    person = {"age": 30, "job": "cook"}
+    expected = pd.DataFrame([person])
+    pd.testing.assert_frame_equal(as_frame(person), expected)
+    series = as_frame(pd.Series(person, name=7))
+    assert series.index.tolist() == [7]
+    pd.testing.assert_frame_equal(series.reset_index(drop=True), expected)
+
+
+@pytest.mark.parametrize(
+    "rows", [np.eye(2), [[1.0, 2.0]], [1.0, 2.0], pd.Series([1.0, 2.0]), "text", 3, None]
+)
+def test_plain_rows_are_no_table(rows):
+    assert as_frame(rows) is None
