@@ -17,8 +17,8 @@ from proplace.core.errors import ProplaceError
 from proplace.core.transforms import folds_digest
 from proplace.explain.record import Provenance
 from proplace.loaders.cutoffs import Threshold
+from proplace.loaders.files import Origin
 from proplace.loaders.model import Model
-from proplace.loaders.origin import Origin
 from proplace.schema import Schema
 
 if TYPE_CHECKING:

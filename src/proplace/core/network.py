@@ -398,9 +398,9 @@ class Network:
 
         The networks of all other models come from ``Model.of(model).network``.
         """
-        from proplace.loaders.npz import read_npz
+        from proplace.loaders.files import read_network
 
-        return read_npz(Path(path))
+        return read_network(Path(path))
 
     # -- internals ---------------------------------------------------------------------------
 

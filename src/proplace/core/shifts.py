@@ -469,7 +469,7 @@ class Shifts:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Shifts:
         """Read a file of :meth:`save`. Files are never unpickled."""
-        from proplace.loaders.shifts import read_shifts
+        from proplace.loaders.files import read_shifts
 
         return read_shifts(Path(path))
 

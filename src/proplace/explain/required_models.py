@@ -10,8 +10,8 @@ from proplace.core.errors import InputError, OptionError, ProplaceError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.loaders.coordinates import shifts_for, taking_rows_of, with_cutoff_of
+from proplace.loaders.files import Origin
 from proplace.loaders.model import Model
-from proplace.loaders.origin import Origin
 from proplace.schema import Binary, Schema
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from proplace.ledger.chain import sha256
 from proplace.ledger.tables import sa
 from proplace.loaders.coordinates import one_cutoff
 from proplace.loaders.cutoffs import Threshold
+from proplace.loaders.files import Origin
 from proplace.loaders.model import Model
-from proplace.loaders.origin import Origin
 from proplace.schema import Schema
 from proplace.tables.writing import own
 

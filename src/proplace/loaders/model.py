@@ -32,11 +32,9 @@ from proplace.core.network import Network
 from proplace.core.shifts import Shifts
 from proplace.core.text import did_you_mean, listing, short
 from proplace.core.transforms import InputTransform
-from proplace.loaders import check_suffix, read_file, read_object
+from proplace.loaders import read_file, read_object
 from proplace.loaders.cutoffs import Cutoff, Threshold
-from proplace.loaders.files import check_file
-from proplace.loaders.npz import read_parts
-from proplace.loaders.origin import Origin
+from proplace.loaders.files import Origin, check_file, read_parts
 from proplace.schema import Binary, Continuous, Ordinal, Schema
 from proplace.schema.values import refuse
 
@@ -153,8 +151,7 @@ class Model:
             return model.with_threshold(Threshold.of(cutoff, model.classes))
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
-            check_file(path)
-            if check_suffix(path) == ".npz":
+            if check_file(path) == ".npz":
                 return cls._saved(path)
             return cls._whole(read_file(path), Origin.file(path))
         if isinstance(source, Model):
