@@ -347,7 +347,8 @@ def _check_margin(
         else:
             needed = thresholds(member.network, member.shifts, row, None, box)
         least = float(np.max(np.asarray(needed)))
-        if not facts["margin"] >= least:
+        # batches of rows differ in the last bit, 1e-9 of the room in the bound of float32
+        if not facts["margin"] >= least * (1.0 - 1e-15):
             raise LedgerError(
                 f"{who}: its certificate proves a margin of {facts['margin']:g}, but the model "
                 f"({member.network.precision}) can lose {least:g} by rounding; explain it again without "
