@@ -73,7 +73,7 @@ case = rivals.evaluation("compas", 0, 4, Path({cache!r}))
 """
 
 
-def test_rivals_judge_sees_every_kind_of_answer(tmp_path):
+def test_rivals_evaluation_covers_every_kind_of_result(tmp_path):
     """A robust point, one that is not, the person's own row, and no point at all."""
     code = (
         RIVALS.format(cache=str(tmp_path))
@@ -99,7 +99,7 @@ for part in rivals.judged("some", case, some):
     assert note == "some: 1 x the person's own row; 1 x no point"
 
 
-def test_rivals_list_a_package_that_does_not_install(tmp_path):
+def test_rivals_list_package_that_does_not_install(tmp_path):
     code = """
 import rivals
 from pathlib import Path
@@ -219,7 +219,7 @@ def test_every_way_is_measured(printed):
     assert table["hull"][-1] == "100.00%"  # every answer of the hull held on unseen retrainings
 
 
-def test_it_goes_on_where_it_was(printed):
+def test_benchmark_resumes_interrupted_run(printed):
     text, cache, data = printed
     kept = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
     next(path for path in kept if "times" in path.name).unlink()
@@ -232,7 +232,7 @@ def test_it_goes_on_where_it_was(printed):
     assert "times" in changed[0]
 
 
-def test_what_retraining_does_to_promises():
+def test_retraining_benchmark_runs():
     """Within the set everything is proved; a repair breaks nothing."""
     printed = output_of("promises.py", "--smoke")
     lines = [line for line in printed.splitlines() if line.startswith("| compas")]
@@ -259,7 +259,7 @@ def test_plausibility_judges_every_way():
     assert re.search(r"Checked: [1-9]\d* counterfactuals .*; 0 failed", printed)
 
 
-def test_plausibility_judge_flags_a_far_row():
+def test_plausibility_benchmark_flags_distant_row():
     """Real people are within the limits, as far as quantiles go; a chimera is beyond all three."""
     code = """
 import numpy as np, common, plausibility

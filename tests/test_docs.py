@@ -115,7 +115,7 @@ def test_blocks_run(page, tmp_path, monkeypatch):
                 run_shell(words)
 
 
-def test_every_block_is_run_or_says_why_not():
+def test_every_block_is_run_or_reports_why_not():
     for page in PAGES:
         for block in blocks(page):
             if block.language in ("python", "yaml"):
@@ -172,7 +172,7 @@ def test_commands_and_options_exist():
     assert seen > 20
 
 
-def test_reference_is_that_of_the_code():
+def test_reference_is_that_of_code():
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run python -m reference"
 
 
@@ -214,7 +214,7 @@ def test_hints_of_missing_packages_name_extras_that_bring_them():
         assert module.split(".")[0] in brought(extra), (module, extra)
 
 
-def test_links_of_the_pages_lead_somewhere():
+def test_links_of_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
@@ -247,7 +247,7 @@ def test_paths_in_pages_exist():
     assert seen > 100
 
 
-def test_map_of_the_paper_names_a_module_and_a_test_in_every_line():
+def test_map_of_paper_names_module_and_test_in_every_line():
     text = (ROOT / "docs/paper.md").read_text(encoding="utf-8").partition("## Differences")[0]
     lines = [line.split(" | ") for line in re.findall(r"^\| (.+) \|$", text, re.M)]
     lines = [line for line in lines if line[-1] != "test" and not line[0].startswith("---")]
@@ -292,7 +292,7 @@ def test_notebook_is_small_and_has_outputs(path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_notebook_runs_without_an_error(path, tmp_path, monkeypatch):
+def test_notebook_runs_without_error(path, tmp_path, monkeypatch):
     if path.name == "comparison.ipynb":
         real_data.folder()
     monkeypatch.chdir(tmp_path)
@@ -346,7 +346,7 @@ def test_speed_table_matches_results(page):
             assert [low, high] == pytest.approx([min(medians), max(medians)], rel=0.06, abs=0.0006)
 
 
-def test_guarantee_states_the_validity_of_the_results():
+def test_guarantee_states_validity_of_results():
     """Accepted shares of networks that were trained from scratch, from the table of the experiment."""
     results = pandas.read_csv(ROOT / "docs/results/results.csv")
     ours = results[results["method"] == "PROPLACE"].groupby("data")["vr"].mean()
@@ -357,7 +357,7 @@ def test_guarantee_states_the_validity_of_the_results():
         )
 
 
-def test_public_names_are_on_the_page_of_the_api():
+def test_public_names_are_on_page_of_api():
     text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     for name in set(proplace.__all__) - {"errors"}:
         assert re.search(rf"(?:class|function):: {name}$", text, re.M), name

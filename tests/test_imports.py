@@ -70,12 +70,12 @@ def run(*parts):
     return done.stdout
 
 
-def test_the_core_works_without_any_extra():
+def test_core_works_without_any_extra():
     hidden = "\ntry:\n    import torch\nexcept ImportError as error:\n    print(error)"
     assert run(HIDE, WORK, hidden) == "No module named 'torch'\n"
 
 
-def test_the_core_imports_no_extra_that_is_installed_and_prints_nothing():
+def test_core_imports_no_extra_that_is_installed_and_prints_nothing():
     out = run("import sys", WORK, f"print(sorted(set({EXTRAS!r}) & set(sys.modules)))")
     assert out == "[]\n"
 
@@ -103,7 +103,7 @@ def test_public_names_are_listed_and_open():
 
 
 @pytest.mark.parametrize("name", sorted(PACKAGES))
-def test_names_of_a_sub_package_open_without_an_import(name):
+def test_names_of_sub_package_open_without_import(name):
     code = f"""
     import proplace as pp
 
@@ -140,7 +140,7 @@ def test_asking_for_help_imports_no_numbers():
         (proplace.Model.of, "onnx"),
     ],
 )
-def test_a_missing_extra_names_the_command_that_installs_it(tmp_path, monkeypatch, call, extra):
+def test_missing_extra_names_command_that_installs_it(tmp_path, monkeypatch, call, extra):
     (tmp_path / "model.onnx").write_bytes(b"anything")
     monkeypatch.setitem(sys.modules, extra, None)
     with pytest.raises(MissingExtraError) as caught:

@@ -101,7 +101,7 @@ def upwards(module):
     return {package(name) for name in ours(imports(module, types=False))} - {*allowed}
 
 
-def test_every_package_is_in_the_order():
+def test_every_package_is_in_order():
     names = {package(module) for module in modules()} - {"", "__main__"}
     assert names == set(BELOW)
 
@@ -132,7 +132,7 @@ def test_types_of_signatures_come_from_lower_packages():
     assert not wrong, "\n".join(wrong)
 
 
-def test_only_solvers_imports_a_solver():
+def test_only_solvers_imports_solver():
     users = {
         package(module)
         for module in modules()
@@ -142,7 +142,7 @@ def test_only_solvers_imports_a_solver():
     assert users == {"solvers"}
 
 
-def test_no_module_needs_one_that_needs_it():
+def test_modules_have_no_import_cycle():
     """Cycles at import time."""
     graph = {
         name: ours(imports(name, types=False, lazy=False)) & modules().keys() for name in modules()

@@ -59,18 +59,18 @@ def test_project_opens_with_model_tables_words_and_ledger(folder):
     assert not (folder / "promises.db").exists()
 
 
-def test_project_without_schema_takes_names_and_order_from_the_table(folder):
+def test_project_without_schema_takes_names_and_order_from_table(folder):
     opened = read(folder, schema=None).open()
     assert list(opened.model.schema.by_name) == ["income", "debt"]
 
 
-def test_project_takes_a_shift_set_in_place_of_delta(folder):
+def test_project_takes_shift_set_in_place_of_delta(folder):
     model = pp.Model.of(folder / "lender.npz")
     pp.Shifts.bounding([NET, LATER], source=model).save(folder / "shifts.npz")
     assert isinstance(read(folder, delta="shifts.npz").open().delta, pp.Shifts)
 
 
-def test_read_reports_all_problems_of_the_file_at_once(folder):
+def test_read_reports_all_problems_of_file_at_once(folder):
     with pytest.raises(OptionError) as caught:
         read(folder, model="gone.npz", delta=-1, modle="x", request={"prefer": "few", "gapp": 1})
     text = str(caught.value)
@@ -84,7 +84,7 @@ def test_read_reports_all_problems_of_the_file_at_once(folder):
         assert part in text
 
 
-def test_open_reports_all_problems_of_the_parts_at_once(folder):
+def test_open_reports_all_problems_of_parts_at_once(folder):
     wrong = read(
         folder,
         target="yes",
@@ -108,14 +108,14 @@ def test_open_reports_all_problems_of_the_parts_at_once(folder):
         (["a", "", "c"], "row 1 has no 'customer'"),
     ],
 )
-def test_everybody_who_can_be_looked_up_has_an_id_of_their_own(folder, ids, problem):
+def test_people_need_unique_ids(folder, ids, problem):
     refused(3).assign(customer=ids).to_csv(folder / "people.csv", index=False)
     with pytest.raises(OptionError, match=problem):
         read(folder).open()
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "model: [", "a: &a [*a]", "\x00"])
-def test_file_that_is_not_a_mapping_is_one_sentence(folder, text):
+def test_file_that_is_not_mapping_is_one_sentence(folder, text):
     path = folder / "proplace.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(OptionError, match=r"proplace\.yaml"):

@@ -30,7 +30,7 @@ def build(name, net, **options):
     return METHODS[name](net, **arguments)
 
 
-def test_every_method_of_the_table_is_there():
+def test_every_method_of_paper_is_registered():
     assert set(METHODS) >= {"WCE", "RBR", "RobX", "ROAR", "PROTO-R", "MILP-R", "RNCE"}
     for name in ("Wachter", "Roar", "Rbr", "RobX", "ProtoR", "MilpR", "Rnce"):
         assert getattr(pp.baselines, name) in METHODS.values()
@@ -86,7 +86,7 @@ def test_same_answers_in_two_processes(name, case):
 
 
 @pytest.mark.parametrize("name", ["RBR", "RobX", "ROAR"])
-def test_seed_matters_where_something_is_random(name, case):
+def test_seed_matters_for_random_methods(name, case):
     one = (
         build(name, case.net, seed=1).fit(case.train).explain(case.refused).encoded_counterfactuals
     )
@@ -161,7 +161,7 @@ class Fussy(Baseline):
         return [Candidate(self.rows_[self.net_.predict(self.rows_) == target][0]) for _ in X]
 
 
-def test_a_row_that_fails_in_a_batch_fails_alone(case):
+def test_row_that_fails_in_batch_fails_alone(case):
     result = Fussy(case.net).fit(case.train).explain(case.refused)
     large = case.refused[:, 0] > 0.5
     assert large.any()
@@ -179,7 +179,7 @@ class Stubborn(Baseline):
         return [Candidate(x if i % 2 else None) for i, x in enumerate(X)]
 
 
-def test_points_of_the_wrong_class_are_not_answers(case):
+def test_points_of_wrong_class_are_not_answers(case):
     result = Stubborn(case.net).fit(case.train).explain(case.refused[:4])
     assert [e.status for e in result] == ["not_found"] * 4
     assert all(e.encoded_counterfactual is None and e.reason for e in result)
@@ -194,7 +194,7 @@ class RuleBreaker(Baseline):
         return [Candidate(rows[np.flatnonzero(rows[:, 0] != x[0])[0]]) for x in X]
 
 
-def test_points_that_break_a_rule_are_not_answers(frame_case):
+def test_points_that_break_rule_are_not_answers(frame_case):
     net, schema, frame = frame_case
     people = frame[net.predict(schema.encode(frame)) == 0].iloc[:2]
     result = RuleBreaker(net, schema=schema).fit(frame).explain(people)
@@ -202,7 +202,7 @@ def test_points_that_break_a_rule_are_not_answers(frame_case):
     assert "age is immutable" in result[0].reason
 
 
-def test_legal_points_are_within_the_bounds_of_the_person(frame_case):
+def test_legal_points_are_within_bounds_of_person(frame_case):
     net, schema, frame = frame_case
     method = build("WCE", net, schema=schema).fit(frame)
     X = schema.encode(frame.iloc[:5])
@@ -232,7 +232,7 @@ def test_rules_between_features_hold(frame_case):
             assert cells["income"] + 100.0 * cells["loans"] <= 1000.0 + 1e-6
 
 
-def test_a_plain_table_keeps_its_index(case):
+def test_plain_table_keeps_its_index(case):
     frame = pd.DataFrame(case.refused[:3], index=["a", "b", "c"], columns=list("wxyz"))
     train = pd.DataFrame(case.train, columns=list("wxyz"))
     result = build("RNCE", case.net).fit(train).explain(frame)
@@ -240,12 +240,12 @@ def test_a_plain_table_keeps_its_index(case):
     assert list(result.to_frame().columns[:4]) == list("wxyz")
 
 
-def test_not_fitted_says_so(case):
+def test_unfitted_baseline_raises_not_fitted_error(case):
     with pytest.raises(pp.errors.NotFittedError):
         pp.baselines.Wachter(case.net).explain(case.refused)
 
 
-def test_a_second_fit_forgets_the_first(case):
+def test_second_fit_forgets_first(case):
     method = build("RNCE", case.net).fit(case.train)
     first = method.explain(case.refused[:4]).encoded_counterfactuals
     half = case.train[::2]
@@ -257,7 +257,7 @@ def test_a_second_fit_forgets_the_first(case):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_second_target_forgets_the_first(name, case):
+def test_second_target_forgets_first(name, case):
     refused = case.refused[:3]
     accepted = case.train[case.net.predict(case.train) == 1][:3]
     method = build(name, case.net).fit(case.train)
@@ -277,7 +277,7 @@ class OutOfLuck(Baseline):
         raise SolverError("no answer")
 
 
-def test_a_solver_that_fails_is_no_fault_of_the_row(case):
+def test_solver_that_fails_is_not_fault_of_row(case):
     result = OutOfLuck(case.net).fit(case.train).explain(case.refused[:2])
     assert [e.status for e in result] == ["solver_error"] * 2
     assert "no answer" in result[0].reason
@@ -305,7 +305,7 @@ def test_options_are_checked(name, options, wrong, case):
 
 
 @pytest.mark.parametrize("data", ["adult", "compas", "gmc", "HELOC"])
-def test_published_options_build_the_methods(data, case):
+def test_published_options_build_methods(data, case):
     for name in NAMES:
         kind, options = METHODS[name], published(name, data)
         if issubclass(kind, RobustBaseline):
@@ -316,7 +316,7 @@ def test_published_options_build_the_methods(data, case):
                 assert getattr(method, key) == value
 
 
-def test_published_options_are_those_of_the_paper_runs():
+def test_published_options_are_those_of_paper_runs():
     assert published("WCE", "gmc") == {"rate": 0.1, "penalty": 0.001, "iterations": 100}
     assert published("WCE", "heloc") == {"rate": 0.01, "penalty": 0.01, "iterations": 100}
     assert published("ROAR", "gmc") == {"rate": 0.1, "penalty": 0.08, "delta_max": 0.2}

@@ -56,7 +56,7 @@ def test_values_and_gradients(sizes, scaled):
         np.testing.assert_array_equal(gap(net, X, target), pairs[1][0][0])
 
 
-def test_a_row_does_not_depend_on_the_others():
+def test_row_does_not_depend_on_others():
     net = net_of((7, 20, 20, 1), 3)
     X = np.random.default_rng(4).normal(size=(61, 7))
     values, slopes = margin_gradient(net, X, 1)

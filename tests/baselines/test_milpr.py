@@ -135,7 +135,7 @@ def test_nearest_over_grids_and_categories(make_net):
 
 
 @pytest.mark.parametrize("status", ["kTimeLimit", "kUnknown"])
-def test_no_status_of_the_solver_loses_an_answer(status, case, monkeypatch):
+def test_no_status_of_solver_loses_answer(status, case, monkeypatch):
     """Asked again it answers; where it never does, that is not the fault of the row."""
     method = pp.baselines.MilpR(case.net, 0.02).fit(case.train)
     truth = method.explain(case.refused[:3])
@@ -156,7 +156,7 @@ def test_no_status_of_the_solver_loses_an_answer(status, case, monkeypatch):
         assert case.net.predict(e.encoded_counterfactual)[0] == 1
 
 
-def test_what_was_found_before_the_solver_failed_is_kept(case, monkeypatch):
+def test_point_before_solver_failure_is_returned(case, monkeypatch):
     method = pp.baselines.MilpR(case.net, 0.05, step=0.1).fit(case.train)
     plain_search, calls = milpr.search, []
 

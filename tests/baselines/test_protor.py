@@ -14,7 +14,7 @@ def gap(net, point):
     return np.tanh(net.margin(point)[0] / 2.0)
 
 
-def test_prototype_is_the_kth_nearest_row_of_the_class(case):
+def test_prototype_is_kth_nearest_row_of_class(case):
     method = pp.baselines.ProtoR(case.net, 0.01, k=7).fit(case.train)
     method.prepare(1)
     accepted = case.train[case.net.predict(case.train) == 1]
@@ -28,7 +28,7 @@ def test_prototype_is_the_kth_nearest_row_of_the_class(case):
     )
 
 
-def test_points_have_the_gap_and_are_nearer_than_the_prototype(case):
+def test_points_have_gap_and_are_nearer_than_prototype(case):
     beta = 0.1
     method = pp.baselines.ProtoR(case.net, 0.0, kappas=(0.3,), beta=beta, **QUICK).fit(case.train)
     result = method.explain(case.refused)
@@ -49,7 +49,7 @@ def test_points_have_the_gap_and_are_nearer_than_the_prototype(case):
     assert compared >= 5
 
 
-def test_verdicts_and_the_order_of_kappas(case):
+def test_verdicts_and_order_of_kappas(case):
     delta = 0.02
     runs = {
         kappa: pp.baselines.ProtoR(case.net, delta, kappas=(kappa,), **QUICK)
@@ -79,7 +79,7 @@ def test_verdicts_and_the_order_of_kappas(case):
     assert any(e.status == "feasible" for e in both)
 
 
-def test_a_certain_class_is_not_reached_but_the_weaker_answer_stays(case):
+def test_certain_class_is_not_reached_but_weaker_answer_stays(case):
     strong = pp.baselines.ProtoR(case.net, 1.0, kappas=(1.0,), iterations=50, c_steps=2).fit(
         case.train
     )
@@ -94,7 +94,7 @@ def test_a_certain_class_is_not_reached_but_the_weaker_answer_stays(case):
     assert all(e.margin < 0.0 for e in both)
 
 
-def test_a_worse_point_does_not_replace_a_better_one(case):
+def test_worse_point_does_not_replace_better_one(case):
     strong, weak, down, up = (
         pp.baselines.ProtoR(case.net, 1.0, kappas=kappas, **QUICK)
         .fit(case.train)
@@ -106,7 +106,7 @@ def test_a_worse_point_does_not_replace_a_better_one(case):
         assert d.margin == u.margin == max(s.margin, w.margin)
 
 
-def test_theta_pulls_to_the_prototype(case):
+def test_theta_pulls_to_prototype(case):
     far = []
     for theta in (0.0, 50.0):
         method = pp.baselines.ProtoR(case.net, 0.0, kappas=(0.1,), theta=theta, **QUICK).fit(
@@ -159,7 +159,7 @@ def test_two_steps_of_fista_by_hand():
     assert (np.abs(second - x) > 0.01).all()
 
 
-def test_no_row_of_the_class():
+def test_no_row_of_class():
     net = pp.Network([([[1.0, 1.0]], [-1.9])])
     train = np.random.default_rng(0).random((50, 2)) * 0.5
     result = pp.baselines.ProtoR(net, 0.01).fit(train).explain([[0.1, 0.1]])

@@ -58,7 +58,7 @@ def objective(point, samples, accepted, method, p):
     return np.log(np.exp(refused).sum()) - np.log(np.exp(good).sum())
 
 
-def test_the_objective_goes_down(case):
+def test_objective_goes_down(case):
     method = pp.baselines.Rbr(case.net, samples=12, radius=0.3, iterations=200).fit(case.train)
     result = method.explain(case.refused)
     checked = 0
@@ -97,7 +97,7 @@ def test_the_objective_goes_down(case):
     assert checked == 2
 
 
-def test_room_beyond_the_boundary_is_kept(case):
+def test_room_beyond_boundary_is_kept(case):
     method = pp.baselines.Rbr(case.net, delta_plus=0.01).fit(case.train)
     for e in method.explain(case.refused):
         start = method.boundary(e.encoded_original, 1)
@@ -108,7 +108,7 @@ def test_room_beyond_the_boundary_is_kept(case):
         assert case.net.predict(e.encoded_counterfactual)[0] == 1
 
 
-def test_boundary_is_the_nearest_point_of_all_lines(case):
+def test_boundary_is_nearest_point_of_all_lines(case):
     method = pp.baselines.Rbr(case.net, candidates=50).fit(case.train)
     method.prepare(1)
     accepted = case.train[case.net.predict(case.train) == 1]
@@ -126,7 +126,7 @@ def test_boundary_is_the_nearest_point_of_all_lines(case):
         assert case.net.predict(start)[0] == 1
 
 
-def test_samples_fill_the_ball(case):
+def test_samples_fill_ball(case):
     method = pp.baselines.Rbr(case.net, samples=4000, radius=0.3).fit(case.train)
     far = np.linalg.norm(method.ball(case.refused[0], np.full(4, 0.5)) - 0.5, axis=1)
     assert far.max() <= 0.3
@@ -134,7 +134,7 @@ def test_samples_fill_the_ball(case):
     assert np.mean(far < 0.15) == pytest.approx(1 / 16, abs=0.015)
 
 
-def test_projection_on_the_l1_ball():
+def test_projection_on_l1_ball():
     rng = np.random.default_rng(0)
     steps, radii = rng.normal(size=(20, 3)), rng.uniform(0.2, 2.0, 20)
     result = _project(steps, radii)

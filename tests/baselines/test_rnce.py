@@ -39,7 +39,7 @@ def test_line_search(case):
 
 
 @pytest.mark.parametrize(("x", "share"), [(0.45, 0.2), (0.3, 0.4), (-0.7, 0.8)])
-def test_all_points_of_the_line_are_tried(x, share):
+def test_all_points_of_line_are_tried(x, share):
     """The first fifth of the way is robust, or the second, or all but the last is not."""
     net = pp.Network([([[1.0]], [-0.5])])
     train = np.array([[0.0], [0.9]])
@@ -47,7 +47,7 @@ def test_all_points_of_the_line_are_tried(x, share):
     assert e.encoded_counterfactual[0] == pytest.approx(x + share * (0.9 - x))
 
 
-def test_no_robust_row_is_said(case):
+def test_no_robust_row_is_reported(case):
     result = pp.baselines.Rnce(case.net, 5.0).fit(case.train).explain(case.refused[:2])
     assert [e.status for e in result] == ["no_robust_neighbour"] * 2
     assert "lower delta" in result[0].reason

@@ -21,7 +21,7 @@ def worst_loss(point, x, w, b, method):
     return worst + method.penalty * np.abs(point - x).sum()
 
 
-def test_the_robust_loss_goes_down_and_settles(case):
+def test_robust_loss_goes_down_and_settles(case):
     options = {"rate": 0.005, "tolerance": 1e-8, "iterations": 3000}
     method = pp.baselines.Roar(case.net, delta_max=0.1, penalty=0.05, **options).fit(case.train)
     W, b = method.surrogate(case.refused, 1)
@@ -37,7 +37,7 @@ def test_the_robust_loss_goes_down_and_settles(case):
         assert end < min(worst_loss(p, x, w, c, method) for p in around) + 3e-3
 
 
-def test_a_larger_change_asks_for_a_higher_score(case):
+def test_larger_change_requires_higher_score(case):
     scores = []
     for delta_max in (0.0, 0.1):
         method = pp.baselines.Roar(case.net, delta_max=delta_max, penalty=0.001).fit(case.train)
@@ -62,7 +62,7 @@ def test_surrogate_is_weighted_ridge_regression(case):
         np.testing.assert_allclose(probe @ w + c, ridge.predict((probe - mean) / std), atol=1e-8)
 
 
-def test_a_surrogate_that_misleads_is_reported():
+def test_surrogate_that_misleads_is_reported():
     # The class lies in a corner that the linear surrogate does not see.
     net = pp.Network([([[1.0, 1.0]], [-1.95]), ([[200.0]], [-9.0])])
     train = np.random.default_rng(0).random((300, 2))

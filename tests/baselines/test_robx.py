@@ -31,7 +31,7 @@ def test_stability_by_its_definition(case):
     np.testing.assert_allclose(method.stability(case.train[:5]), truth, atol=1e-12)
 
 
-def test_answer_lies_on_the_line_between_the_two_rows(case):
+def test_answer_lies_on_line_between_two_rows(case):
     method = pp.baselines.RobX(case.net, tau=0.6, sigma=0.1, samples=200, steps=10).fit(case.train)
     accepted = case.train[case.net.predict(case.train) == 1]
     stable = accepted[method.stability(accepted) >= 0.6]
@@ -48,7 +48,7 @@ def test_answer_lies_on_the_line_between_the_two_rows(case):
     assert moved >= 2
 
 
-def test_no_stable_row_is_said(case):
+def test_no_stable_row_is_reported(case):
     result = (
         pp.baselines.RobX(case.net, tau=0.999, sigma=0.5).fit(case.train).explain(case.refused[:2])
     )
@@ -57,7 +57,7 @@ def test_no_stable_row_is_said(case):
 
 
 @pytest.mark.parametrize("tau", [0.5, 0.7])
-def test_a_higher_tau_goes_farther(case, tau):
+def test_higher_tau_goes_farther(case, tau):
     low = pp.baselines.RobX(case.net, tau=0.4, sigma=0.05).fit(case.train).explain(case.refused)
     high = pp.baselines.RobX(case.net, tau=tau, sigma=0.05).fit(case.train).explain(case.refused)
     method = pp.baselines.RobX(case.net, sigma=0.05).fit(case.train)

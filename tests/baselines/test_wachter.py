@@ -8,7 +8,7 @@ import pytest
 import proplace as pp
 
 
-def test_valid_when_it_says_so_and_stops_there(case):
+def test_wachter_stops_at_first_valid_point(case):
     result = pp.baselines.Wachter(case.net, rate=0.005).fit(case.train).explain(case.refused)
     found = [e for e in result if e.found]
     assert len(found) >= 9
@@ -21,7 +21,7 @@ def test_valid_when_it_says_so_and_stops_there(case):
         assert case.net.margin(back)[0] < e.margin
 
 
-def test_the_way_is_that_of_adam_on_the_loss(case):
+def test_way_is_that_of_adam_on_loss(case):
     torch = pytest.importorskip("torch")
     layers = [
         (torch.tensor(layer.W.copy()), torch.tensor(layer.bias.copy())) for layer in case.net.layers
@@ -55,7 +55,7 @@ def test_the_way_is_that_of_adam_on_the_loss(case):
     assert compared >= 6
 
 
-def test_a_large_penalty_keeps_the_person_and_is_relaxed():
+def test_large_penalty_keeps_person_and_is_relaxed():
     net = pp.Network([([[2.0]], [-1.0])])
     # At the start the slope of the loss is 2 (m - 1) 2 = -6.24; the penalty outweighs it at once.
     options = {"rate": 0.01, "penalty": 40.0, "iterations": 50}
@@ -66,7 +66,7 @@ def test_a_large_penalty_keeps_the_person_and_is_relaxed():
     assert freed[0].status == "valid"
 
 
-def test_a_row_without_a_gradient_is_not_found():
+def test_row_without_gradient_is_not_found():
     # relu(x - 2) is flat for all rows of the unit interval.
     net = pp.Network([([[1.0]], [-2.0]), ([[1.0]], [-0.5])])
     result = pp.baselines.Wachter(net).fit([[0.0], [3.0]]).explain([[0.5]])

@@ -33,7 +33,7 @@ def least_delta(t, new):
     return (new - t) / (1.0 + new)
 
 
-def test_the_smallest_delta_whose_answers_stay_valid():
+def test_smallest_delta_whose_answers_stay_valid():
     exact = least_delta(0.5, 0.6)
     deltas = [0.5 * exact, 0.9 * exact, 1.01 * exact, 2.0 * exact]  # counterfactuals within 1%
     found = pp.calibrate_delta(
@@ -49,7 +49,7 @@ def test_the_smallest_delta_whose_answers_stay_valid():
     np.testing.assert_allclose(found.curve["distance"], expected, rtol=0.01, atol=1e-3)
 
 
-def test_without_a_list_the_delta_is_found_within_the_last_step():
+def test_without_list_delta_is_found_within_last_step():
     exact = least_delta(0.5, 0.6)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CalibrationWarning)
@@ -73,7 +73,7 @@ def test_rows_that_occur_twice_count_once():
 
 
 @pytest.mark.parametrize("bad", [[[0.1], [np.nan]], [[np.nan]]])
-def test_a_validation_row_that_cannot_be_read_is_named(bad):
+def test_validation_row_that_cannot_be_read_is_named(bad):
     """It was left out without a word, or taken for one that is accepted already."""
     row = len(bad) - 1
     with raises(InputError, name="people", match=f"row {row}"):
@@ -120,7 +120,7 @@ def test_validity_counts_pairs_of_answers_and_networks():
 
 
 @pytest.mark.parametrize("n_jobs", quick(1, [1, 2]))
-def test_a_delta_as_large_as_every_change_proves_validity(n_jobs):
+def test_delta_as_large_as_every_change_proves_validity(n_jobs):
     rng = np.random.default_rng(3)
     X = rng.random((200, 3))
     net = pp.Network([(rng.normal(size=(6, 3)), np.zeros(6)), (rng.normal(size=(1, 6)), [-0.2])])
@@ -149,7 +149,7 @@ def test_a_delta_as_large_as_every_change_proves_validity(n_jobs):
     pd.testing.assert_frame_equal(found.curve, again.curve)
 
 
-def test_unreachable_validity_gives_the_best_and_warns():
+def test_unreachable_validity_gives_best_and_warns():
     with (
         pytest.warns(CalibrationWarning, match=r"validity of 95\.0%.*50\.0%.*validity=0\.5,"),
         pytest.warns(CalibrationWarning, match="moved by 1.5"),
@@ -166,7 +166,7 @@ def test_unreachable_validity_gives_the_best_and_warns():
     assert found.curve["validity"].tolist() == [0.0, 0.5, 0.5]
 
 
-def test_a_delta_without_robust_rows_warns():
+def test_delta_without_robust_rows_warns():
     with pytest.warns(CalibrationWarning, match="delta 0.3"):
         found = pp.calibrate_delta(
             threshold(0.5), ROWS, retrained=[threshold(0.55)], people=REFUSED, deltas=[0.1, 0.3]
@@ -186,7 +186,7 @@ def test_changes_beyond_every_robust_row_warn():
         pp.calibrate_delta(threshold(0.5), ROWS, retrained=[far], people=REFUSED, deltas=[0.1])
 
 
-def test_a_schema_and_a_table_in_original_units():
+def test_schema_and_table_in_original_units():
     schema = pp.Schema([pp.Continuous("income", 0, 1000)])
     table = pd.DataFrame({"income": [100.0, 200.0, 800.0, 900.0, 1000.0]})
     found = pp.calibrate_delta(
@@ -214,7 +214,7 @@ def test_a_schema_and_a_table_in_original_units():
         ({"X": [[0.1]]}, InputError, "X"),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(change, error, name):
+def test_wrong_calls_name_problem(change, error, name):
     call = {
         "source": threshold(0.5),
         "retrained": [threshold(0.6)],
@@ -225,7 +225,7 @@ def test_wrong_calls_say_what_is_wrong(change, error, name):
         pp.calibrate_delta(**{**call, **change})
 
 
-def test_the_plot_shows_the_curve(tmp_path):
+def test_plot_shows_curve(tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     found = pp.calibrate_delta(threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED)
     found.plot(tmp_path / "curve.png")
@@ -248,7 +248,7 @@ def test_the_plot_shows_the_curve(tmp_path):
     pyplot.close(figure)
 
 
-def test_the_plot_without_matplotlib_names_the_extra(monkeypatch, tmp_path):
+def test_plot_without_matplotlib_names_extra(monkeypatch, tmp_path):
     found = pp.calibrate_delta(
         threshold(0.5), ROWS, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.07]
     )
@@ -297,7 +297,7 @@ def test_pipelines_whose_scalers_were_fitted_again(lender):
     assert found.delta in deltas
 
 
-def test_the_distance_is_the_mean_of_the_answers(lender):
+def test_distance_is_mean_of_answers(lender):
     pipe, later, table, refused = lender
     words = {"target": "yes", "deltas": [0.001], "k": 5}
     found = pp.calibrate_delta(pipe, table, retrained=later, people=refused, **words)
@@ -306,7 +306,7 @@ def test_the_distance_is_the_mean_of_the_answers(lender):
     assert found.curve["distance"].iloc[0] == pytest.approx(expected)
 
 
-def test_a_model_that_says_something_else_is_refused_with_its_number(lender):
+def test_model_that_differs_from_original_is_rejected_by_number(lender):
     pipe, later, table, refused = lender
     strange = pp.Model.of(later[0])
     later[0][-1].intercepts_[-1] += 50.0
@@ -322,7 +322,7 @@ def test_a_model_that_says_something_else_is_refused_with_its_number(lender):
 CROWD = [[0.55]] * 1 + [[x] for x in np.linspace(0.51, 0.54, 30)] + [[1.0], [0.1]]
 
 
-def test_a_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
+def test_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
     """Only one of 32 accepted rows survives what the stricter network asks for."""
     with pytest.warns(CalibrationWarning) as caught:
         found = pp.calibrate_delta(
@@ -342,7 +342,7 @@ def test_a_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
 
 
 @pytest.mark.parametrize("least", [0.0, 0.03])
-def test_it_is_taken_where_that_is_asked_for(least):
+def test_useless_delta_is_chosen_with_zero_min_robust_share(least):
     with warnings.catch_warnings():
         warnings.simplefilter("error", CalibrationWarning)
         found = pp.calibrate_delta(
@@ -358,7 +358,7 @@ def test_it_is_taken_where_that_is_asked_for(least):
     assert not found.too_few_robust_rows
 
 
-def test_the_default_grid_does_not_choose_it_either():
+def test_default_grid_does_not_choose_useless_delta():
     with pytest.warns(CalibrationWarning, match="min_robust_share=0"):
         found = pp.calibrate_delta(
             threshold(0.5), CROWD, retrained=[threshold(0.6)], people=REFUSED
@@ -375,7 +375,7 @@ def test_the_default_grid_does_not_choose_it_either():
     assert allowed.delta > found.delta
 
 
-def test_where_every_delta_leaves_too_few_the_best_is_named_and_scarce():
+def test_where_every_delta_leaves_too_few_best_is_named_and_scarce():
     with pytest.warns(CalibrationWarning, match="1 of 32"):
         found = pp.calibrate_delta(
             threshold(0.5), CROWD, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.07]

@@ -69,7 +69,7 @@ def rare(rng, n, sizes):
 
 @pytest.mark.parametrize("draw", [step_losses, shares, bumpy, rare], ids=lambda d: d.__name__)
 @pytest.mark.parametrize(("n", "risk"), [(9, 0.2), (10, 0.2), (19, 0.1)])
-def test_the_expected_loss_of_the_next_retraining_is_within_the_risk(draw, n, risk):
+def test_expected_loss_of_next_retraining_is_within_risk(draw, n, risk):
     rng, sizes, losses = np.random.default_rng(2), np.linspace(0.0, 1.0, 101), []
     for _ in range(600):
         found = draw(rng, n + 20, sizes)
@@ -81,7 +81,7 @@ def test_the_expected_loss_of_the_next_retraining_is_within_the_risk(draw, n, ri
     assert np.mean(losses) <= risk + 3.5 * error
 
 
-def test_the_risk_is_used_up():
+def test_risk_is_used_up():
     """With steps, 9 retrainings and a risk of 20%, the expected loss is 20% itself."""
     rng, sizes, losses = np.random.default_rng(4), np.linspace(0.0, 1.0, 501), []
     for _ in range(2000):
@@ -91,7 +91,7 @@ def test_the_risk_is_used_up():
     assert abs(np.mean(losses) - 0.2) <= 3.5 * np.std(losses) / math.sqrt(len(losses))
 
 
-def test_losses_that_rise_again_count_from_there_on():
+def test_losses_that_rise_are_made_monotone():
     losses = np.array([[0.5, 0.0, 0.25, 0.0], [0.0, 1.0, 0.0, 0.0]])
     np.testing.assert_array_equal(
         conformal.monotone(losses), [[0.5, 0.25, 0.25, 0.0], [1.0, 1.0, 0.0, 0.0]]
@@ -138,7 +138,7 @@ def retrainings(rng, n):
     ]
 
 
-def test_the_next_network_breaks_no_more_promises_than_stated(monkeypatch):
+def test_next_network_breaks_no_more_promises_than_stated(monkeypatch):
     """200 histories of networks, each with networks to come, through the whole calibration."""
     monkeypatch.setattr(calibration, "Proplace", Remembering)
     monkeypatch.setattr(Retrained, "_labels", lambda self, table: self.model.network.predict(table))
@@ -165,7 +165,7 @@ def test_the_next_network_breaks_no_more_promises_than_stated(monkeypatch):
     assert np.mean(losses) <= risk + 3.5 * np.std(losses) / math.sqrt(len(losses))
 
 
-def test_risk_holds_on_average_and_not_for_the_draws_that_get_a_statement(monkeypatch):
+def test_risk_holds_on_average_and_not_for_draws_that_get_statement(monkeypatch):
     """Each model breaks every promise by a chance of 0.3, so that what is stated is always wrong."""
     monkeypatch.setattr(calibration, "Proplace", Remembering)
     monkeypatch.setattr(Retrained, "_labels", lambda self, table: self.model.network.predict(table))
@@ -194,7 +194,7 @@ def test_risk_holds_on_average_and_not_for_the_draws_that_get_a_statement(monkey
     assert np.sum(losses) / histories <= risk
 
 
-def test_the_smallest_delta_whose_bound_is_within_the_risk():
+def test_smallest_delta_whose_bound_is_within_risk():
     """19 networks, one of them far away: (1 + 1) / 20 is within 10%, and not within 9%."""
     later = [threshold(0.5 + 0.005 * n) for n in range(18)] + [threshold(1.9)]
     found = quiet(BASE, ROWS, retrained=later, people=REFUSED, deltas=DELTAS, risk=0.1)
@@ -224,7 +224,7 @@ def test_the_smallest_delta_whose_bound_is_within_the_risk():
 
 
 @pytest.mark.parametrize(("models", "risk", "least"), [(18, 0.05, 19), (8, 0.1, 9), (1, 0.3, 3)])
-def test_too_few_models_for_a_risk_say_how_many_are_needed(models, risk, least):
+def test_too_few_models_for_risk_report_how_many_are_needed(models, risk, least):
     later = [threshold(0.5)] * models
     with raises(InputError, name="risk", value=risk, match=f"at least {least}") as caught:
         pp.calibrate_delta(BASE, ROWS, retrained=later, people=REFUSED, deltas=[0.1], risk=risk)
@@ -234,7 +234,7 @@ def test_too_few_models_for_a_risk_say_how_many_are_needed(models, risk, least):
     assert quiet(BASE, ROWS, retrained=enough, people=REFUSED, deltas=[0.1], risk=risk).success
 
 
-def test_sizes_that_are_tried_do_not_depend_on_the_retrained_models():
+def test_sizes_that_are_tried_do_not_depend_on_retrained_models():
     """Else the choice would look at what it is judged by."""
     curves = [
         quiet(BASE, ROWS, retrained=[threshold(t)] * 9, people=REFUSED, risk=0.1)
@@ -249,7 +249,7 @@ def test_sizes_that_are_tried_do_not_depend_on_the_retrained_models():
 # -- the sizes of a box ------------------------------------------------------------------------------
 
 
-def test_the_size_of_a_box_is_chosen_in_place_of_delta():
+def test_size_of_box_is_chosen_in_place_of_delta():
     """A box in which only the bias moves; the middle is not the current model."""
     box = pp.Shifts(threshold(0.62), threshold(0.5))
     later = [threshold(0.5 + 0.006 * n) for n in range(19)]
@@ -273,7 +273,7 @@ def test_the_size_of_a_box_is_chosen_in_place_of_delta():
         )
 
 
-def test_a_box_in_which_nothing_that_counts_moves_has_no_largest_size():
+def test_box_in_which_nothing_that_counts_moves_has_no_largest_size():
     """The second neuron has weight 0 behind it; its own weights are of no account."""
     layers = [([[1.0], [1.0]], [0.0, 0.0]), ([[1.0, 0.0]], [-0.5])]
     net = pp.Network(layers)
@@ -303,7 +303,7 @@ def test_models_that_are_held_out_report_and_do_not_choose():
     assert held_out.least_whole == held_out.least_each == pytest.approx(expected)
 
 
-def test_a_share_is_put_aside_by_the_seed():
+def test_share_is_put_aside_by_seed():
     later = [threshold(0.5 + 0.005 * n) for n in range(30)]
     options = {"deltas": [0.05, 0.1], "risk": 0.1, "held_out": 0.3}
     found = quiet(BASE, ROWS, retrained=later, people=REFUSED, **options)
@@ -337,7 +337,7 @@ def test_bounds_of_single_promises_and_of_all():
     assert "all of them by at least 89.8%" in shown  # 0.8989: rounded down
 
 
-def test_the_bound_holds_for_a_promise_and_for_all_as_often_as_stated():
+def test_bound_holds_for_promise_and_for_all_as_often_as_stated():
     """Models that honour each of three promises with chances of their own, all at once or not."""
     rng, wrong = np.random.default_rng(0), np.zeros(2)
     for _ in range(400):
@@ -382,7 +382,7 @@ def test_statement_names_number_risk_condition_and_confidence():
         assert "guarantee" not in statement
 
 
-def test_a_set_that_leaves_hardly_an_answer_is_a_warning():
+def test_set_that_leaves_hardly_answer_is_warning():
     """All rows stay robust, but the rules let one person in twenty get there."""
     schema = pp.Schema([pp.Continuous("x", 0, 2), pp.Continuous("fixed", 0, 1, immutable=True)])
     net = pp.Network([([[1.0, 2.0]], [-1.5])])
@@ -443,7 +443,7 @@ def test_other_architectures_scalers_and_training_from_scratch():
     assert math.isnan(nothing.max_change)
 
 
-def test_a_model_of_other_classes_is_refused_with_its_number():
+def test_model_of_other_classes_is_refused_with_its_number():
     table = pd.DataFrame({"x": np.linspace(0.0, 1.0, 20)})
     models = [
         LogisticRegression().fit(table, np.where(table["x"] > 0.5, *names))
@@ -470,7 +470,7 @@ def test_a_model_of_other_classes_is_refused_with_its_number():
         ({"held_out": 1.0}, "held_out"),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(change, name):
+def test_wrong_calls_name_problem(change, name):
     with raises(OptionError, name=name):
         pp.calibrate_delta(
             BASE, ROWS, retrained=[BASE] * 20, people=REFUSED, deltas=[0.1], **change

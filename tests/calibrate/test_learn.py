@@ -93,13 +93,13 @@ def not_below(shares, level):
 
 
 @pytest.mark.parametrize("draw", DRAWS, ids=lambda draw: draw.__name__)
-def test_the_next_retraining_lies_inside_as_often_as_stated(draw):
+def test_next_retraining_lies_inside_as_often_as_stated(draw):
     """Scores of 4 calibration networks cover 80% exactly; a rank too low would cover 60%."""
     shares = covered(draw, 200, n=12, coverage=0.8)
     assert not_below(shares, 0.8)
 
 
-def test_coverage_holds_on_average_and_not_for_the_histories_that_get_a_set():
+def test_coverage_holds_on_average_and_not_for_histories_that_get_set():
     """One bias moves in a tenth of the retrainings, so that many histories give no set."""
     rng, shares, rejected = np.random.default_rng(0), [], 0
     for seed in range(500):
@@ -119,13 +119,13 @@ def test_coverage_holds_on_average_and_not_for_the_histories_that_get_a_set():
     assert not not_below(np.array(shares), 0.9)  # the reason why the condition is stated
 
 
-def test_the_coverage_is_not_far_above_what_is_asked_for():
+def test_coverage_is_close_to_requested():
     """Without ties the probability is rank / (n + 1) itself, here 80%."""
     shares = covered(gaussian, 200, n=8, coverage=0.8)
     assert abs(shares.mean() - 0.8) <= 3.5 * shares.std(ddof=1) / math.sqrt(len(shares))
 
 
-def test_a_history_in_the_order_of_its_sizes_is_covered_no_less():
+def test_history_in_order_of_its_sizes_is_covered_no_less():
     """The split must not follow the order that is given."""
     rng, inside = np.random.default_rng(3), []
     for seed in range(200):
@@ -142,7 +142,7 @@ def test_a_history_in_the_order_of_its_sizes_is_covered_no_less():
 
 @pytest.mark.parametrize("draw", DRAWS, ids=lambda draw: draw.__name__)
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_exactly_as_many_calibration_networks_as_the_rank_says(draw, offset):
+def test_exactly_as_many_calibration_networks_as_rank_states(draw, offset):
     """The rank is that of the scores: so many lie inside, and only ties add to them."""
     rng = np.random.default_rng(1)
     for seed in range(5):
@@ -162,7 +162,7 @@ def test_exactly_as_many_calibration_networks_as_the_rank_says(draw, offset):
 
 @pytest.mark.parametrize("factor", [0.5, 1.0 - 2.0**-52, 1.0, 2.0])
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e9])
-def test_the_score_is_the_least_size_that_contains_a_network(offset, factor, monkeypatch):
+def test_score_is_smallest_size_that_contains_network(offset, factor, monkeypatch):
     """Whatever the first estimate is."""
     estimate = GrownHull.estimate
     monkeypatch.setattr(GrownHull, "estimate", lambda self, net: factor * estimate(self, net))
@@ -179,7 +179,7 @@ def test_the_score_is_the_least_size_that_contains_a_network(offset, factor, mon
         assert t == 0.0 or not inside(np.nextafter(t, 0.0))
 
 
-def test_the_grown_hull_by_hand():
+def test_grown_hull_by_hand():
     nets = [pp.Network([([[w, 5.0]], [b])]) for w, b in ((1.0, 0.0), (1.5, 0.0), (1.25, 1.0))]
     family = GrownHull.of(nets)
     box = family.at(0.5)[0]
@@ -197,7 +197,7 @@ def test_the_grown_hull_by_hand():
 # -- which networks give what --------------------------------------------------------------------------
 
 
-def test_the_order_of_the_history_plays_no_part_and_the_seed_does():
+def test_order_of_history_plays_no_part_and_seed_does():
     nets = [network(theta) for theta in gaussian(np.random.default_rng(0), 30)]
     found = pp.Shifts.learn(nets, 0.9)
     mixed = [nets[i] for i in np.random.default_rng(1).permutation(30)]
@@ -210,12 +210,12 @@ def test_the_order_of_the_history_plays_no_part_and_the_seed_does():
     ("n", "coverage", "size"),
     [(21, 0.95, 19), (40, 0.95, 19), (79, 0.95, 39), (100, 0.95, 39), (12, 0.9, 9), (40, 0.9, 19)],
 )
-def test_about_half_give_the_size_and_none_is_wasted(n, coverage, size):
+def test_about_half_give_size_and_none_is_wasted(n, coverage, size):
     """95% of 20, 40, ... places are whole numbers; any other number gives more than is asked for."""
     assert conformal.calibration_size(n, Q(repr(coverage)), 2) == size
 
 
-def test_ranks_are_those_of_the_number_as_written():
+def test_ranks_are_those_of_number_as_written():
     """0.9 is 9/10: as a double, 10 times it lies above 9, and one network more would be needed."""
     for hundredths in range(1, 100):
         coverage = conformal.probability("coverage", hundredths / 100)
@@ -232,7 +232,7 @@ def test_ranks_are_those_of_the_number_as_written():
 
 
 @pytest.mark.parametrize("n", range(1, 21))
-def test_too_short_a_history_says_how_many_are_needed_and_what_these_allow(n):
+def test_short_history_error_names_needed_number_and_possible_coverage(n):
     nets = [network(theta) for theta in gaussian(np.random.default_rng(0), 21)]
     with raises(DeltaError, name="history", match="at least 21") as caught:
         pp.Shifts.learn(nets[:n])
@@ -248,7 +248,7 @@ def test_too_short_a_history_says_how_many_are_needed_and_what_these_allow(n):
         pp.Shifts.learn(nets[:n], allowed + 0.002)
 
 
-def test_what_never_moved_is_frozen_and_said():
+def test_parameters_that_never_moved_are_frozen_and_reported():
     theta = gaussian(np.random.default_rng(0), 30)
     theta[:, :12] = 0.1  # the weights of layer 1, not its biases
     box = pp.Shifts.learn([network(t) for t in theta], 0.9)
@@ -264,7 +264,7 @@ def test_what_never_moved_is_frozen_and_said():
     assert not box.contains(network(moved))
 
 
-def test_a_history_that_never_moved_is_one_network():
+def test_history_that_never_moved_is_one_network():
     net = network(gaussian(np.random.default_rng(0), 1)[0])
     box = pp.Shifts.learn([net] * 25)
     assert box.is_single_network
@@ -279,7 +279,7 @@ class InOrder(History):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_layer_that_moves_in_a_few_networks_for_the_size_alone(count):
+def test_layer_that_moves_in_few_networks_for_size_alone(count):
     """They lie outside; if they are too many for the coverage, no box is given."""
     theta = gaussian(np.random.default_rng(0), 30)
     theta[: 30 - count, :16] = 0.1
@@ -294,7 +294,7 @@ def test_a_layer_that_moves_in_a_few_networks_for_the_size_alone(count):
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
-def test_parameters_at_the_ends_of_what_a_double_holds(scale):
+def test_parameters_near_largest_double(scale):
     theta = gaussian(np.random.default_rng(0), 30)
     theta *= scale / np.abs(theta).max()
     nets = [network(t) for t in theta]
@@ -326,7 +326,7 @@ def test_parameters_at_the_ends_of_what_a_double_holds(scale):
         ),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(change, error, name):
+def test_wrong_calls_name_problem(change, error, name):
     call = {"history": [network(t) for t in gaussian(np.random.default_rng(0), 30)]}
     with raises(error, name=name):
         pp.Shifts.learn(**{**call, **change})
@@ -359,7 +359,7 @@ def test_pipelines_whose_scalers_were_fitted_again(lender):
     assert len(pp.Proplace(pipe, box, k=3).fit(people(120, 0)[0]).rows_)
 
 
-def test_without_a_model_in_use_the_first_gives_coordinates_and_shape(lender):
+def test_without_model_current_first_gives_coordinates_and_shape(lender):
     """Its coordinates are those of all scores, so it must not be one of them."""
     _, later = lender
     models = [pp.Model.of(one) for one in later]
@@ -393,7 +393,7 @@ def test_files(tmp_path):
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
-def test_the_clopper_pearson_lower_is_that_of_clopper_and_pearson(confidence):
+def test_clopper_pearson_lower_agrees_with_definition(confidence):
     for n in (1, 2, 7, 59, 300):
         for k in sorted({0, 1, n // 2, n - 1, n}):
             expected = 0.0 if k == 0 else stats.beta.ppf(1.0 - confidence, k, n - k + 1)
@@ -407,7 +407,7 @@ def test_the_clopper_pearson_lower_is_that_of_clopper_and_pearson(confidence):
 
 
 @pytest.mark.parametrize("n", [1, 3, 8])
-def test_the_clopper_pearson_lower_is_wrong_no_more_often_than_stated(n):
+def test_clopper_pearson_lower_is_wrong_no_more_often_than_stated(n):
     """Exactly, by all outcomes, for chances in steps of 1/64 and just above every bound."""
     bounds = [conformal.clopper_pearson_lower(k, n, 0.9) for k in range(n + 1)]
     for p in [Q(i, 64) for i in range(65)] + [Q(b) - Q(1, 10**9) for b in bounds if b]:

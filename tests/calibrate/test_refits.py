@@ -53,7 +53,7 @@ def recorded(monkeypatch):
     return kept
 
 
-def test_validity_is_what_refitted_pipelines_say_of_held_out_people(lender, recorded):
+def test_validity_agrees_with_refitted_pipelines_on_held_out_people(lender, recorded):
     """The counterfactuals are made again, and each refit predicts them in original units."""
     pipe, table, decided = lender
     found = pp.calibrate_delta(
@@ -78,7 +78,7 @@ def test_validity_is_what_refitted_pipelines_say_of_held_out_people(lender, reco
     assert found.nearest["validity"] == np.mean([m.predict(points) == "yes" for m in models])
 
 
-def test_delta_is_the_smallest_tried_that_reaches_the_validity(found):
+def test_delta_is_smallest_tried_that_reaches_validity(found):
     assert found.success
     assert found.delta > 0.0
     curve = found.curve.set_index("delta")["validity"]
@@ -87,7 +87,7 @@ def test_delta_is_the_smallest_tried_that_reaches_the_validity(found):
     assert found.shortfall == ""
 
 
-def test_printing_takes_two_lines_with_the_measured_figures(found):
+def test_printing_takes_two_lines_with_measured_figures(found):
     validity, cost = str(found).splitlines()
     at = found.curve.set_index("delta").loc[found.delta]
     assert validity == (
@@ -103,7 +103,7 @@ def test_printing_takes_two_lines_with_the_measured_figures(found):
 
 
 @pytest.mark.slow
-def test_refits_are_the_same_for_any_number_of_processes_and_differ_by_seed(lender):
+def test_refits_are_same_for_any_number_of_processes_and_differ_by_seed(lender):
     pipe, table, decided = lender
     asked = {"refits": 3, "target": "yes", "k": 5, "deltas": [0.001], "validity": 0}
     one = pp.calibrate_delta(pipe, table, decided, **asked)
@@ -115,7 +115,7 @@ def test_refits_are_the_same_for_any_number_of_processes_and_differ_by_seed(lend
     assert len(set(one.change_per_model)) == 3
 
 
-def test_every_random_state_is_set_and_the_pipeline_is_left_alone(lender, recorded):
+def test_every_random_state_is_set_and_pipeline_is_left_alone(lender, recorded):
     pipe, table, decided = lender
     before = pipe[-1].coefs_[0].copy()
     pp.calibrate_delta(pipe, table, decided, refits=3, target="yes", k=5, deltas=[0.01], validity=0)
@@ -160,7 +160,7 @@ def test_rare_categories_missing_cells_and_classes_stay_in_each_sample():
     assert found.success
 
 
-def test_a_refit_that_cannot_read_a_counterfactual_refuses_it_with_a_note(monkeypatch, lender):
+def test_refit_that_cannot_read_counterfactual_refuses_it_with_note(monkeypatch, lender):
     """Without the rows that are added, one refit has lost the cooks."""
     pipe, table, decided = lender
     cooks = np.flatnonzero(table["job"] == "cook")
@@ -187,7 +187,7 @@ def test_a_refit_that_cannot_read_a_counterfactual_refuses_it_with_a_note(monkey
 
 
 @pytest.mark.slow
-def test_without_a_sufficient_delta_the_advice_works(lender):
+def test_without_sufficient_delta_advice_works(lender):
     """So many rows must stay robust that all deltas are small."""
     pipe, table, decided = lender
     asked = {"refits": 4, "target": "yes", "k": 5, "min_robust_share": 0.97}
@@ -208,7 +208,7 @@ def test_without_a_sufficient_delta_the_advice_works(lender):
     assert larger.delta > found.delta
 
 
-def test_a_function_trains_models_of_other_kinds():
+def test_function_trains_models_of_other_kinds():
     """It receives positions of rows that are not held out, as many as there are and more."""
     rng = np.random.default_rng(1)
     X = rng.random((200, 2))
@@ -231,7 +231,7 @@ def test_a_function_trains_models_of_other_kinds():
 
 
 @pytest.mark.slow
-def test_a_torch_module_is_retrained_by_a_function():
+def test_torch_module_is_retrained_by_function():
     torch = pytest.importorskip("torch")
     X = np.random.default_rng(2).random((120, 2)).astype(np.float32)
     y = (X.sum(axis=1) > 1.0).astype(np.float32)
@@ -286,7 +286,7 @@ def test_risk_and_held_out_models_work_with_refits(lender):
     assert "N = 3 refits on bootstrap rows" in found.statement or not found.success
 
 
-def test_progress_is_shown_when_asked_for(lender, capsys):
+def test_progress_is_shown_when_requested(lender, capsys):
     pipe, table, decided = lender
     asked = {"refits": 2, "target": "yes", "k": 5, "deltas": [0.001], "validity": 0.0}
     pp.calibrate_delta(pipe, table, decided, **asked)
@@ -319,7 +319,7 @@ def test_progress_is_shown_when_asked_for(lender, capsys):
         ({"risk": 0.05}, InputError, "risk", "19"),
     ],
 )
-def test_wrong_calls_name_the_fix(lender, monkeypatch, change, error, name, match):
+def test_wrong_calls_name_fix(lender, monkeypatch, change, error, name, match):
     """None of them trains anything."""
     monkeypatch.setattr(refits, "_fit", None)
     pipe, table, decided = lender
@@ -328,7 +328,7 @@ def test_wrong_calls_name_the_fix(lender, monkeypatch, change, error, name, matc
         pp.calibrate_delta(**{**call, **change})
 
 
-def test_sources_that_cannot_be_cloned_ask_for_a_function(lender):
+def test_sources_that_cannot_be_cloned_require_function(lender):
     pipe, table, decided = lender
     with raises(OptionError, name="train", match="train=..."):
         pp.calibrate_delta(pp.Model.of(pipe), table, decided, refits=3, target="yes")
@@ -344,7 +344,7 @@ def test_people_that_cannot_be_read_are_not_called_accepted(lender):
         held.readable(model)
 
 
-def test_without_refused_people_to_hold_out_the_error_names_people():
+def test_without_refused_people_to_hold_out_error_names_people():
     net = pp.Network([([[1.0]], [-0.5])])
     with raises(InputError, name="people", match="people="):
         pp.calibrate_delta(net, [[0.9]] * 20, retrained=[net])
@@ -353,7 +353,7 @@ def test_without_refused_people_to_hold_out_the_error_names_people():
 # -- a missing delta -----------------------------------------------------------------------------
 
 
-def test_proplace_without_delta_raises_the_line_that_measures_one(lender):
+def test_proplace_without_delta_raises_line_that_measures_one(lender):
     pipe, table, decided = lender
     with raises(OptionError, name="delta") as caught:
         pp.Proplace(pipe)
@@ -367,7 +367,7 @@ def test_proplace_without_delta_raises_the_line_that_measures_one(lender):
     assert given["explainer"].delta == given["found"].delta
 
 
-def test_a_delta_that_is_taken_away_raises_the_same_text(lender):
+def test_delta_that_is_taken_away_raises_same_text(lender):
     pipe, table, _ = lender
     explainer = clone(pp.Proplace(pipe, 0.01)).set_params(delta=None)
     assert explainer.get_params()["delta"] is None
@@ -375,7 +375,7 @@ def test_a_delta_that_is_taken_away_raises_the_same_text(lender):
         explainer.fit(table)
 
 
-def test_refits_decide_with_the_cutoff(lender, recorded):
+def test_refits_decide_with_cutoff(lender, recorded):
     """The validity is recounted from the probabilities of the refits."""
     pipe, table, decided = lender
     with raises(OptionError, name="delta") as caught:

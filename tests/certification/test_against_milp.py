@@ -79,7 +79,7 @@ def problem(request):
     return problem_of(request.param)
 
 
-def test_the_worst_margin(problem):
+def test_worst_case_margin(problem):
     report = problem.certify(exact_margin=True)
     np.testing.assert_allclose(report.upper, problem.truth, rtol=0, atol=problem.slack.min())
     gap = report.upper - report.lower
@@ -87,12 +87,12 @@ def test_the_worst_margin(problem):
     problem.check(report, 0.0)
 
 
-def test_the_verdicts(problem):
+def test_verdicts(problem):
     for margin in problem.margins(np.random.default_rng(0)):
         problem.check(problem.certify(margin=float(margin)), margin)
 
 
-def test_the_linear_program_alone(problem, monkeypatch):
+def test_linear_program_alone(problem, monkeypatch):
     """No batched tree: each row that one pass does not decide goes to the linear program."""
     monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 1)
     monkeypatch.setattr(batched_bnb, "ROOT_STEPS", 1)
@@ -101,7 +101,7 @@ def test_the_linear_program_alone(problem, monkeypatch):
         problem.check(problem.certify(margin=float(margin)), margin)
 
 
-def test_the_batched_tree_alone(problem):
+def test_batched_tree_alone(problem):
     """``decide`` never contradicts the truth, whether or not it reaches a verdict."""
     net, shifts = problem.net, pp.Shifts.of(problem.net, problem.delta)
     if not net.widths:
@@ -120,7 +120,7 @@ def test_the_batched_tree_alone(problem):
         assert (upper >= problem.truth - problem.slack).all()
 
 
-def test_the_worst_network(problem):
+def test_worst_network(problem):
     net = problem.net
     for x, truth in zip(problem.X, problem.truth, strict=True):
         worst = pp.worst_case(net, x, problem.delta, problem.target)
@@ -156,7 +156,7 @@ def positions(net, other, delta):
     return np.concatenate(parts)
 
 
-def test_no_attack_beats_the_bounds(problem):
+def test_no_attack_beats_bounds(problem):
     net, delta, target = problem.net, problem.delta, problem.target
     rng = np.random.default_rng(4)
     x, truth = problem.X[0], problem.truth[0]
@@ -190,7 +190,7 @@ def test_attacks_come_close():
     assert close >= 30
 
 
-def test_the_output_range(problem):
+def test_output_range(problem):
     net, delta = problem.net, problem.delta
     low, high = pp.output_range(net, problem.X, delta)
     assert low.shape == high.shape == (len(problem.X), net.outputs)
@@ -217,7 +217,7 @@ def test_the_output_range(problem):
             np.testing.assert_array_equal(robust[clear], expected[clear])
 
 
-def test_the_hard_paths_are_taken():
+def test_hard_paths_are_taken():
     """Among these problems some need the batched tree and some the linear program's."""
     nodes, splits = [], []
     split = batched_bnb._split
@@ -247,7 +247,7 @@ def test_the_hard_paths_are_taken():
 
 
 @pytest.mark.parametrize("trouble", [{"unknown": 1.0}, {"unknown": 0.5}, {"noise": 0.1}])
-def test_a_solver_in_trouble_never_gives_a_wrong_bound(trouble, monkeypatch):
+def test_solver_in_trouble_never_gives_wrong_bound(trouble, monkeypatch):
     healthy = linear.quiet
     made = []
 

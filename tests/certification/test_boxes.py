@@ -28,7 +28,7 @@ def exact_least(net, shifts, x, target):
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2])
-def test_the_least_margin_is_that_of_all_corners(hidden):
+def test_smallest_margin_is_that_of_all_corners(hidden):
     """Where few parameters move, every corner of the box can be tried."""
     rng = np.random.default_rng([1, hidden])
     tried = 0
@@ -46,7 +46,7 @@ def test_the_least_margin_is_that_of_all_corners(hidden):
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2, 3, 4])
-def test_the_least_margin_is_that_of_a_mixed_integer_program(hidden):
+def test_smallest_margin_is_that_of_mixed_integer_program(hidden):
     rng = np.random.default_rng([2, hidden])
     for _ in range(10):
         case = random_case(rng, hidden, rows=1, width=4)
@@ -63,7 +63,7 @@ def test_the_least_margin_is_that_of_a_mixed_integer_program(hidden):
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2, 3, 4])
-def test_the_worst_network_lies_in_the_box_exactly(hidden):
+def test_worst_network_lies_in_box_exactly(hidden):
     rng = np.random.default_rng([3, hidden])
     for _ in range(15):
         case = random_case(rng, hidden, rows=1)
@@ -84,7 +84,7 @@ def test_the_worst_network_lies_in_the_box_exactly(hidden):
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2])
-def test_the_range_of_a_logit_holds_what_networks_of_the_box_say(hidden):
+def test_logit_range_contains_outputs_of_all_networks(hidden):
     rng = np.random.default_rng([4, hidden])
     for _ in range(10):
         case = random_case(rng, hidden)
@@ -96,7 +96,7 @@ def test_the_range_of_a_logit_holds_what_networks_of_the_box_say(hidden):
             assert (logits <= high + 1e-9).all()
 
 
-def test_the_network_in_use_need_not_lie_in_the_box():
+def test_network_current_need_not_lie_in_box():
     """Only its shape and input transform count; what it says itself is another question."""
     net = pp.Network([([[1.0]], [0.0])])
     far = pp.Shifts(pp.Network([([[-2.0]], [1.0])]), pp.Network([([[-1.0]], [1.5])]))
@@ -122,7 +122,7 @@ def test_short_forms_and_their_ends_have_one_answer(hidden):
 
 
 @pytest.mark.parametrize("hidden", [0, 1])
-def test_the_first_layer_is_enclosed(hidden):
+def test_first_layer_is_enclosed(hidden):
     """Ends of the pre-activations in rational arithmetic, for inputs of both signs."""
     rng = np.random.default_rng([6, hidden])
     for _ in range(60):

@@ -45,7 +45,7 @@ CORNERS_ARE_ENOUGH = [
 
 @pytest.mark.parametrize("sizes", CORNERS_ARE_ENOUGH, ids=str)
 @pytest.mark.parametrize("seed", range(6))
-def test_the_worst_corner_is_the_worst(sizes, seed):
+def test_worst_corner_is_worst(sizes, seed):
     rng = np.random.default_rng([seed, *sizes])
     net = make(sizes, rng, transform=seed % 3 == 0)
     x = rng.normal(size=sizes[0])
@@ -56,7 +56,7 @@ def test_the_worst_corner_is_the_worst(sizes, seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_concave_output_is_worst_at_a_corner(seed):
+def test_concave_output_is_worst_at_corner(seed):
     """Two hidden layers whose output weights stay negative: minus a maximum, worst at a corner."""
     rng = np.random.default_rng([20, seed])
     net = make((1, 2, 2, 1), rng, last=-1.0)
@@ -69,7 +69,7 @@ def test_a_concave_output_is_worst_at_a_corner(seed):
     "sizes", [(2, 1, 2, 1), (1, 1, 2, 1), (1, 1, 1, 1, 1), (1, 1, 1, 2)], ids=str
 )
 @pytest.mark.parametrize("seed", range(6))
-def test_no_corner_is_worse_than_the_worst(sizes, seed):
+def test_no_corner_is_worse_than_worst(sizes, seed):
     rng = np.random.default_rng([seed, *sizes])
     net = make(sizes, rng)
     x = rng.normal(size=sizes[0])
@@ -82,7 +82,7 @@ def test_no_corner_is_worse_than_the_worst(sizes, seed):
         assert least <= inside + 1e-9
 
 
-def test_a_worst_case_that_is_no_corner():
+def test_worst_case_that_is_not_corner():
     """|h - 1| with h from 0.5 to 1.5: least inside the box, where only the first bias moves."""
     net = pp.Network([([[1.0]], [1.0]), ([[1.0], [-1.0]], [-1.0, 1.0]), ([[1.0, 1.0]], [-0.25])])
     delta = [(0.0, 0.5), (0.0, 0.0), (0.0, 0.0)]
@@ -102,7 +102,7 @@ def wrong_layer_1(W, b, u, delta):
     return (W - delta) @ u + b - delta
 
 
-def test_no_false_certificate_for_a_linear_model_with_a_negative_input():
+def test_no_false_certificate_for_linear_model_with_negative_input():
     W, b, x, delta = np.array([[-1.0]]), np.array([0.5]), np.array([-1.0]), 1.2
     assert wrong_layer_1(W, b, x, delta)[0] == pytest.approx(1.5)  # "robust"
     net = pp.Network([(W, b)])
@@ -114,7 +114,7 @@ def test_no_false_certificate_for_a_linear_model_with_a_negative_input():
     assert net.distance(shifted) <= delta
 
 
-def test_no_false_certificate_behind_a_hidden_layer():
+def test_no_false_certificate_behind_hidden_layer():
     W, b, x, delta = np.array([[-1.0]]), np.array([0.0]), np.array([-2.0]), 0.5
     wrong = max(0.0, wrong_layer_1(W, b, x, delta)[0]) * (1.0 - delta) - 0.5 - delta
     assert wrong > 0.0  # "robust"

@@ -52,7 +52,7 @@ def bundle(sets):
     return pp.certification.CertificateBundle.of(certificate(net, shifts) for net, shifts in sets)
 
 
-def test_a_bundle_holds_for_all_of_its_sets(sets, bundle):
+def test_bundle_holds_for_all_of_its_sets(sets, bundle):
     verdict = bundle.check(sets)
     assert verdict.accepted, verdict.reason
     assert len(verdict.parts) == len(sets)
@@ -63,7 +63,7 @@ def test_a_bundle_holds_for_all_of_its_sets(sets, bundle):
         assert f"network {documents.digest(net)}: {part.reason}" in verdict.reason
 
 
-def test_sets_without_a_proof_and_proofs_without_a_set_are_rejected(sets, bundle):
+def test_sets_without_proof_and_proofs_without_set_are_rejected(sets, bundle):
     for n in range(len(sets)):
         rest = [one for k, one in enumerate(sets) if k != n]
         fewer = pp.certification.CertificateBundle.of(
@@ -78,7 +78,7 @@ def test_sets_without_a_proof_and_proofs_without_a_set_are_rejected(sets, bundle
         assert bundle.check(rest).accepted == spoken
 
 
-def test_a_wider_set_than_was_proved_is_not_covered(sets, bundle):
+def test_wider_set_than_was_proved_is_not_covered(sets, bundle):
     for n, (net, shifts) in enumerate(sets):
         wide = pp.Shifts.of(net, 0.5) if shifts.is_single_network else shifts.scaled(1.1)
         wider = [(net, wide) if k == n else one for k, one in enumerate(sets)]
@@ -112,7 +112,7 @@ def test_other_inputs_other_classes_and_refutations_do_not_belong_together(sets)
         assert verdict.statement is None
 
 
-def test_a_bundle_is_a_value_and_a_file(bundle, sets, tmp_path):
+def test_bundle_is_value_and_file(bundle, sets, tmp_path):
     bundle.save(tmp_path / "bundle.json")
     again = pp.certification.CertificateBundle.load(tmp_path / "bundle.json")
     assert again == bundle
@@ -153,7 +153,7 @@ def given(sets):
     )
 
 
-def test_a_changed_bundle_is_rejected_or_says_the_same(sets):
+def test_changed_bundle_is_rejected_or_states_same(sets):
     """Each certificate in it must still hold; what is still accepted speaks of the same sets."""
     pairs = [sets[0], sets[4]]
     facts = json.loads(
@@ -174,7 +174,7 @@ def test_a_changed_bundle_is_rejected_or_says_the_same(sets):
     assert tried > 100
 
 
-def test_a_bundle_is_limited_as_a_whole(sets, bundle, monkeypatch):
+def test_bundle_is_limited_as_whole(sets, bundle, monkeypatch):
     """The same certificate a thousand times takes a thousand times as long."""
     pair = sets[0]
     one = certificate(*pair)
@@ -197,7 +197,7 @@ def test_a_bundle_is_limited_as_a_whole(sets, bundle, monkeypatch):
     assert len(verdict.parts) == 12  # one network and one box were given
 
 
-def test_radii_of_a_certificate_are_about_the_folded_weights():
+def test_radii_of_certificate_are_about_folded_weights():
     """A gain of 10: trained weights within 0.3 are folded weights within 3."""
     layers = [(10.0 * np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-5.0])]
     gain = Fold.none(np.eye(2), np.zeros(2)).scaled(10.0 * np.ones(2))

@@ -53,7 +53,7 @@ FORMATS = {"delta": checker.FORMAT, "shifts": checker.FORMAT_BOX, "inputs": chec
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hidden", range(5))
-def test_every_verdict_has_a_certificate_that_is_accepted(hidden, kind):
+def test_every_verdict_has_certificate_that_is_accepted(hidden, kind):
     rng = np.random.default_rng([1, hidden, KINDS.index(kind)])
     boxed = kind.startswith("inputs")
     found = {"robust": 0, "not robust": 0}
@@ -107,7 +107,7 @@ DEEP = [(6, 20, 20, 1), (6, 12, 12, 12, 1), (6, 15, 15, 3)]
         *(("inputs", sizes, 3, 1) for sizes in [(6, 12, 1), (5, 8, 8, 1), (5, 6, 6, 3)]),
     ],
 )
-def test_rows_near_the_margin_need_trees_and_get_them(kind, sizes, rows, least):
+def test_rows_near_margin_get_trees(kind, sizes, rows, least):
     """Margins just below each row's worst one: the bounds do not reach them without splits."""
     net, X = accepted_rows(5, sizes, 40)
     problem = around(np.random.default_rng([2, *sizes]), net, X[:rows], kind)
@@ -124,7 +124,7 @@ def test_rows_near_the_margin_need_trees_and_get_them(kind, sizes, rows, least):
 
 
 @pytest.mark.parametrize("sizes", [(5, 8, 8, 1), (5, 6, 6, 6, 1), (4, 6, 6, 6, 3)])
-def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
+def test_trees_of_linear_program_become_certificates(sizes, monkeypatch):
     """With the batched tree switched off all splits, empty branches too, come from the LP's duals."""
     monkeypatch.setattr(batched_bnb, "NODES_PER_ROW", 0)
     leaf, empty = DualBounds.leaf, []
@@ -149,7 +149,7 @@ def test_trees_of_the_linear_program_become_certificates(sizes, monkeypatch):
     assert any(empty) or len(sizes) > 4
 
 
-def test_ties_are_proved_where_the_arithmetic_allows():
+def test_ties_are_proved_where_arithmetic_allows():
     """The worst margin is exactly the wanted one: an exact checker can still say yes."""
     net = pp.Network([(np.eye(2), [0.0, 0.0]), ([[1.0, 1.0]], [-1.0])])
     report = pp.certify(net, [[0.75, 0.25], [0.5, 0.25]], 0.0, certificates=True)
@@ -180,7 +180,7 @@ def test_ties_are_exact(hidden, kind):
     [("delta", 0), ("delta", 1), ("shifts", 0), ("shifts", 1), ("inputs", 0), ("inputs shifts", 0)],
 )
 @pytest.mark.parametrize("certificates", [False, True])
-def test_the_last_bit_is_decided_by_a_proof(kind, hidden, certificates):
+def test_last_bit_is_decided_by_proof(kind, hidden, certificates):
     """The worst margin itself and its two neighbours among the floats."""
     rng = np.random.default_rng([3, hidden, len(kind)])
     decided = 0
@@ -226,7 +226,7 @@ def test_each_certificate_is_that_of_its_row(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hidden", range(4))
-def test_evidence_of_a_search_becomes_a_certificate(kind, hidden):
+def test_evidence_of_search_becomes_certificate(kind, hidden):
     rng = np.random.default_rng([6, hidden, len(kind)])
     problem = Problem.random(rng, hidden, kind)
     net, shifts = problem.net, problem.shifts
@@ -244,7 +244,7 @@ def test_evidence_of_a_search_becomes_a_certificate(kind, hidden):
     assert evidence.certificate(problem.net, problem.shifts, problem.target, low + 1.0) is None
 
 
-def test_evidence_of_a_verdict_that_rounding_turned_gives_no_certificate():
+def test_evidence_of_verdict_that_rounding_turned_gives_no_certificate():
     """The sum is 0 in floats and negative in truth: there is a proof, but of the opposite."""
     net = pp.Network([([[0.1]], [-0.30000000000000004])])
     shifts, point = pp.Shifts.of(net, 0.0), np.array([3.0])
@@ -284,7 +284,7 @@ def test_evidence_makes_no_pass_after_its_deadline(monkeypatch, hidden):
         assert (made is None) == (deadline < needed)
 
 
-def test_an_exact_check_that_would_outlast_the_deadline_is_not_begun(monkeypatch):
+def test_exact_check_that_would_outlast_deadline_is_not_begun(monkeypatch):
     """A tie needs the checker, which estimates its work beforehand."""
     net = pp.Network([([[1.0]], [0.0]), ([[1.0]], [-0.25])])
     problem = net, [[0.75]], [(0.0, 0.5), (0.0, 0.0)]
@@ -293,7 +293,7 @@ def test_an_exact_check_that_would_outlast_the_deadline_is_not_begun(monkeypatch
     assert pp.certify(*problem, certificates=True, time_limit=1e-4).undecided[0]
 
 
-def test_certificates_of_the_first_release_are_accepted():
+def test_certificates_of_first_release_are_accepted():
     """Written by 0.1 with its own code; they mean what they meant."""
     assert len(OLD) >= 10
     for item in OLD:
@@ -322,7 +322,7 @@ def test_certificates_of_the_first_release_are_accepted():
 
 @pytest.mark.parametrize("hidden", range(5))
 @pytest.mark.parametrize("scale", [1.0, 1e-150, 1e6])
-def test_the_fast_bound_is_proved_by_the_exact_checker_and_nearly_as_good(hidden, scale):
+def test_fast_bound_is_proved_by_exact_checker_and_nearly_as_good(hidden, scale):
     """Random multipliers, random trees: exact arithmetic proves the very float that the pass gave."""
     rng = np.random.default_rng([9, hidden])
     for _ in range(25):
@@ -341,7 +341,7 @@ def test_the_fast_bound_is_proved_by_the_exact_checker_and_nearly_as_good(hidden
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hidden", range(5))
-def test_the_fast_bound_never_says_more_than_the_checker(hidden, kind):
+def test_fast_bound_never_states_more_than_checker(hidden, kind):
     rng = np.random.default_rng([13, hidden, len(kind)])
     for _ in range(12):
         problem = Problem.random(rng, hidden, kind)
@@ -353,7 +353,7 @@ def test_the_fast_bound_never_says_more_than_the_checker(hidden, kind):
 
 
 @pytest.mark.parametrize("sizes", [(400, 1), (400, 3, 1), (40, 200, 3, 1)])
-def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
+def test_fast_bound_covers_rounding_of_long_sums(sizes):
     """Large terms that cancel: what the float sum has too much is more than its own last bit."""
     rng = np.random.default_rng(8)
     for _ in range(10):
@@ -388,7 +388,7 @@ def test_the_fast_bound_knows_how_sums_of_many_terms_round(sizes):
 @pytest.mark.parametrize("kind", ["delta", "shifts"])
 @pytest.mark.parametrize("tighten", [False, True])
 @pytest.mark.parametrize("multipliers", [False, True])
-def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, kind, tighten, multipliers):
+def test_work_is_counted_before_it_is_done(monkeypatch, sizes, kind, tighten, multipliers):
     """What is multiplied is at most what the limit was told, and not much less."""
     rng = np.random.default_rng(sum(sizes))
     net = dense(rng, sizes)
@@ -412,7 +412,7 @@ def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, kind, tighten
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "fold" not in kind])
 @pytest.mark.parametrize("hidden", range(4))
-def test_a_changed_certificate_is_rejected_or_still_true(hidden, kind):
+def test_changed_certificate_is_rejected_or_still_true(hidden, kind):
     rng = np.random.default_rng([7, hidden, len(kind)])
     tried = accepted = 0
     truths = {}  # many proofs are proofs of one claim
@@ -436,7 +436,7 @@ def test_a_changed_certificate_is_rejected_or_still_true(hidden, kind):
     assert accepted  # some changes are harmless: a smaller margin, another slope
 
 
-def test_what_must_be_rejected_is_rejected():
+def test_invalid_certificates_are_rejected():
     net, X = accepted_rows(5, (4, 6, 6, 1), 30)
     report = pp.certify(net, X, 0.02, certificates=True)
     row = int(np.flatnonzero(report.robust)[0])
@@ -466,7 +466,7 @@ def test_what_must_be_rejected_is_rejected():
 # -- values, files -------------------------------------------------------------------------------
 
 
-def test_a_certificate_is_a_value_and_a_file(tmp_path):
+def test_certificate_is_value_and_file(tmp_path):
     net, X = accepted_rows(5, (4, 6, 6, 1), 30)
     report = pp.certify(net, X, 0.02, certificates=True)
     certificate = report.certificates[0]

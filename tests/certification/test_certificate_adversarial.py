@@ -77,7 +77,7 @@ def test_no_accepted_certificate_is_false(kind):
 
 
 @pytest.mark.parametrize("rest", [-1e-9, 0.0, 1e-9])
-def test_a_verdict_that_hangs_on_one_part_in_1e17(rest):
+def test_verdict_that_hangs_on_one_part_in_1e17(rest):
     """Plain floats cannot see the rest behind 1e8; the exact value decides."""
     net = pp.Network([(np.array([[1e8], [1e8]]), [rest, 0.0]), ([[1.0, -1.0]], [0.0])])
     report = pp.certify(net, [[1.0]], 0.0, margin=0.0, certificates=True)

@@ -36,7 +36,7 @@ def checked(net, shifts, facts):
 
 @pytest.mark.parametrize("kind", ["inputs", "inputs shifts", "inputs matrix"])
 @pytest.mark.parametrize("hidden", range(4))
-def test_verdicts_near_the_margin_agree_with_mixed_integer_programs(hidden, kind):
+def test_verdicts_near_margin_agree_with_mixed_integer_programs(hidden, kind):
     """A margin a little below the worst and one a little above it: trees, and shifts with a point."""
     rng = np.random.default_rng([2, hidden, len(kind)])
     for _ in range(3):
@@ -54,7 +54,7 @@ def test_verdicts_near_the_margin_agree_with_mixed_integer_programs(hidden, kind
         assert met >= worst - away
 
 
-def test_a_refutation_in_the_last_bit_needs_its_point_inside_of_the_box():
+def test_refutation_in_last_bit_needs_its_point_inside_of_box():
     """Centre and radius of [0.1, 0.3] are rounded: their box is a little larger than that."""
     net, x = pp.Network([([[1.0]], [0.0])]), np.array([[0.2]])
     for low, high in ((0.1, 0.3), (0.1, 0.7), (-0.3, 0.9), (1e-9, 1.1)):
@@ -67,7 +67,7 @@ def test_a_refutation_in_the_last_bit_needs_its_point_inside_of_the_box():
 
 
 @pytest.mark.parametrize("hidden", range(4))
-def test_a_box_of_one_point_is_the_point(hidden):
+def test_box_of_one_point_is_point(hidden):
     rng = np.random.default_rng([4, hidden])
     for _ in range(6):
         net, shifts, X, _, target = problem(rng, hidden, rows=2)
@@ -94,7 +94,7 @@ def test_attacks_on_shift_and_miss_break_nothing(hidden):
     assert robust >= 3
 
 
-def test_a_model_in_float32_must_keep_the_margin_of_the_whole_box():
+def test_model_in_float32_must_keep_margin_of_whole_box():
     net = pp.Network([([[1.0, -1.0]], [0.0])], precision="float32")
     x = np.array([[2.0, 1.0]])
     report = certify(net, x, 0.0, box=(x - 0.25, x + 0.25), certificates=True)
@@ -111,7 +111,7 @@ def test_a_model_in_float32_must_keep_the_margin_of_the_whole_box():
         ([[-1e308, 0.0]], [[1e308, 1.0]]),
     ],
 )
-def test_what_is_no_box_around_the_row_is_refused(box):
+def test_invalid_input_box_is_rejected(box):
     net = pp.Network([([[1.0, -1.0]], [0.0])])
     with raises(InputError, name="box"):
         certify(net, [[0.25, 0.5]], 0.1, box=box)
@@ -121,7 +121,7 @@ def test_what_is_no_box_around_the_row_is_refused(box):
 
 
 @pytest.mark.parametrize("hidden", range(3))
-def test_a_wider_box_is_rejected_or_true(hidden):
+def test_wider_box_is_rejected_or_true(hidden):
     """Ends that were moved outwards by all sizes, from a last bit on."""
     rng = np.random.default_rng([8, hidden])
     wrong = right = 0
@@ -145,7 +145,7 @@ def test_a_wider_box_is_rejected_or_true(hidden):
     assert min(wrong, right) > 10
 
 
-def test_at_zero_hidden_layers_the_checker_decides_ties_exactly():
+def test_at_zero_hidden_layers_checker_decides_ties_exactly():
     """Multipliers that are exact for signs that are known: the worst margin itself is proved."""
     rng = np.random.default_rng(9)
     proved = refuted = 0
@@ -177,7 +177,7 @@ def test_at_zero_hidden_layers_the_checker_decides_ties_exactly():
     assert min(proved, refuted) >= 20
 
 
-def test_fields_of_a_box():
+def test_fields_of_box():
     rng = np.random.default_rng(10)
     net, shifts, X, box, target = problem(rng, 1, inputs=2)
     good = certify(net, X, shifts, target, box=box, margin=-50.0, certificates=True)
@@ -215,7 +215,7 @@ def test_fields_of_a_box():
     assert not checked(net, shifts, forged).accepted
 
 
-def test_demands_for_a_box():
+def test_demands_for_box():
     rng = np.random.default_rng(11)
     net, shifts, X, _, target = problem(rng, 1, inputs=2)
     low, high = X[0] - 0.5, X[0] + [0.5, 0.0]
@@ -269,7 +269,7 @@ def test_several_certificates_about_one_box():
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_parameters_that_the_checker_cuts(place):
+def test_parameters_that_checker_cuts(place):
     """Weights of 2^-110 beside 1 are cut, with radii and without; a scaler may be as small."""
     rng = np.random.default_rng([14, place])
     row, one = np.array([[1.0, 2.0**-110]]), np.ones((1, 1))
@@ -291,7 +291,7 @@ def test_parameters_that_the_checker_cuts(place):
 
 @pytest.mark.parametrize("sizes", [(3, 1), (3, 4, 4, 1), (2, 2, 3, 2, 3), (12, 9, 1)])
 @pytest.mark.parametrize("front", [(), ("scale",), ("matrix",), ("scale", "matrix")])
-def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, front):
+def test_work_is_counted_before_it_is_done(monkeypatch, sizes, front):
     rng = np.random.default_rng(sum(sizes))
     n = sizes[0]
     maps = {"scale": rng.normal(size=n), "matrix": rng.normal(size=(n, n))}
@@ -305,7 +305,7 @@ def test_the_work_is_counted_before_it_is_done(monkeypatch, sizes, front):
     assert sum(done) <= told[0] <= 30 * sum(done)
 
 
-def test_a_wide_network_is_refused_before_it_is_built():
+def test_wide_network_is_refused_before_it_is_built():
     """Four numbers for each pair of inputs: 3,000 inputs would take 36 million."""
     n = 3_000
     net = checker.Parameters([([[1.0] * n], [0.0])])

@@ -47,7 +47,7 @@ def fast_bound(rng, net, box, X, target):
 # -- what the producer makes is accepted -----------------------------------------------------------
 
 
-def test_all_corners_of_a_box_agree_with_the_checker():
+def test_all_corners_of_box_agree_with_checker():
     """Every corner in rational arithmetic: behind one hidden layer the worst network is one of them."""
     rng = np.random.default_rng(5)
     tried = 0
@@ -82,7 +82,7 @@ def test_all_corners_of_a_box_agree_with_the_checker():
 
 
 @pytest.mark.parametrize("hidden", range(4))
-def test_a_certificate_about_another_box_is_rejected_or_true(hidden):
+def test_certificate_about_another_box_is_rejected_or_true(hidden):
     """Ends are moved, and the certificate names the new box: then it must be true of that one."""
     rng = np.random.default_rng([8, hidden])
     wrong = right = 0
@@ -120,7 +120,7 @@ def moved(rng, box):
     return pp.Shifts(*(box.low.with_layers(pairs) for pairs in ends))
 
 
-def test_a_weight_one_float_outside_the_box_is_outside():
+def test_weight_one_float_outside_box_is_outside():
     """Each end of each parameter, of a network that is as bad as it gets."""
     rng = np.random.default_rng(9)
     for hidden in (0, 1, 2):
@@ -141,7 +141,7 @@ def test_a_weight_one_float_outside_the_box_is_outside():
 # -- boxes that do not fit -------------------------------------------------------------------------
 
 
-def test_the_box_is_needed_and_must_be_the_one():
+def test_box_is_needed_and_must_be_one():
     rng = np.random.default_rng(10)
     net, box, X, target = problem(rng, 1, outputs=1)
     certificate = pp.certify(net, X, box, target, certificates=True).certificates[0]
@@ -157,7 +157,7 @@ def test_the_box_is_needed_and_must_be_the_one():
     assert "another network" in certificate.check(other, box).reason
 
 
-def test_a_box_of_another_shape_or_input_map_is_refused():
+def test_box_of_another_shape_or_input_map_is_refused():
     def box(low, high=None, **front):
         return pp.Shifts(pp.Network(low, **front), pp.Network(high or low, **front))
 
@@ -203,7 +203,7 @@ def test_ends_that_cross_are_refused():
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_the_statement_names_the_box_and_says_whether_the_network_lies_in_it(inside):
+def test_statement_names_shift_set_and_membership(inside):
     net = pp.Network([([[1.0]], [0.25 if inside else 0.75])])
     box = pp.Shifts(pp.Network([([[1.0]], [0.0])]), pp.Network([([[1.5]], [0.5])]))
     certificate = pp.certify(net, [[1.0]], box, certificates=True).certificates[0]
@@ -219,7 +219,7 @@ def test_the_statement_names_the_box_and_says_whether_the_network_lies_in_it(ins
     assert broken.reason.startswith(f"not robust: a network of the box of shifts {box.digest} (")
 
 
-def test_a_demanded_delta_is_met_by_a_box_that_holds_the_whole_ball():
+def test_demanded_delta_is_met_by_box_that_holds_whole_ball():
     """Exactly: one float less of any end is too little, and rounding does not help."""
     third = 1.0 / 3.0
     net = pp.Network([([[third, -2.0]], [0.1]), ([[1.0], [0.5]], None)])
@@ -260,7 +260,7 @@ def test_a_demanded_delta_is_met_by_a_box_that_holds_the_whole_ball():
     assert not verdict(away, delta=0.0).accepted
 
 
-def test_a_demanded_box_is_the_one_that_was_proved():
+def test_demanded_box_is_one_that_was_proved():
     rng = np.random.default_rng(11)
     net, box, X, target = problem(rng, 1)
     low = float(pp.certify(net, X, box, target, exact_margin=True).lower[0]) - 1.0
@@ -273,7 +273,7 @@ def test_a_demanded_box_is_the_one_that_was_proved():
     assert "proved is only: robust: every network within delta" in verdict.reason
 
 
-def test_a_given_box_must_lie_within_delta():
+def test_given_box_must_lie_within_delta():
     """A certificate about a radius, checked for a box: the box must lie within it, exactly."""
     net = pp.Network([([[1.0, -1.0]], [0.5])])
     certificate = pp.certify(net, [[3.0, 1.0]], 0.125, certificates=True).certificates[0]
@@ -361,7 +361,7 @@ def cancelling(rng, hidden):
 
 
 @pytest.mark.parametrize("hidden", range(4))
-def test_no_accepted_certificate_of_an_extreme_box_is_false(hidden):
+def test_no_accepted_certificate_of_extreme_box_is_false(hidden):
     """Also where floats overflow or lose everything: what has a verdict is true, by exact arithmetic."""
     rng = np.random.default_rng([18, hidden])
     decided = 0
@@ -385,7 +385,7 @@ def test_no_accepted_certificate_of_an_extreme_box_is_false(hidden):
 
 @pytest.mark.parametrize("kind", [extreme, cancelling])
 @pytest.mark.parametrize("hidden", range(5))
-def test_the_fast_bound_never_says_more_than_the_checker(kind, hidden):
+def test_fast_bound_never_states_more_than_checker(kind, hidden):
     """Exact arithmetic proves the very float that the outward-rounded pass gave."""
     rng = np.random.default_rng([12, hidden])
     said = 0
@@ -400,7 +400,7 @@ def test_the_fast_bound_never_says_more_than_the_checker(kind, hidden):
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_ends_that_the_checker_cuts(depth):
+def test_ends_that_checker_cuts(depth):
     """Ends 2^-110 beside 1 are cut, so the pass must say less too; the network's own size is nothing."""
     rng = np.random.default_rng(14)
     row, one = np.array([[1.0, 2.0**-110]]), np.ones((1, 1))
@@ -433,7 +433,7 @@ def test_multipliers_count_as_work(monkeypatch):
     assert sum(done) <= told[0] <= 4 * sum(done)
 
 
-def test_both_ends_of_a_box_count_as_work(monkeypatch):
+def test_both_ends_of_box_count_as_work(monkeypatch):
     """Denormal ends make long numbers; the network's own numbers are short."""
     net = pp.Network([(np.ones((2, 2)), np.zeros(2)), (np.ones((1, 2)), [0.0])])
     least = {}
@@ -474,7 +474,7 @@ def shifts_file(path, **changes):
 
 @pytest.mark.parametrize("hidden", range(4))
 @pytest.mark.parametrize("matrix", [False, True])
-def test_the_checker_reads_what_is_saved(tmp_path, hidden, matrix):
+def test_checker_reads_saved_shift_sets(tmp_path, hidden, matrix):
     rng = np.random.default_rng([15, hidden])
     for _ in range(4):
         net, box, _, _ = problem(rng, hidden, "shifts matrix" if matrix else "shifts")
@@ -487,7 +487,7 @@ def test_the_checker_reads_what_is_saved(tmp_path, hidden, matrix):
         assert ball == pp.Shifts.of(net, 0.1).digest
 
 
-def test_the_digest_of_a_box_is_documented_bytes():
+def test_digest_of_box_is_documented_bytes():
     """The encoding of docs/certificates.md, written once more."""
     import hashlib
 
@@ -530,7 +530,7 @@ def test_the_digest_of_a_box_is_documented_bytes():
         {"more": np.ones(2)},
     ],
 )
-def test_a_shifts_file_is_read_whole_or_refused(tmp_path, changes):
+def test_shifts_file_is_read_whole_or_refused(tmp_path, changes):
     assert len(checker.read_shifts(shifts_file(tmp_path / "good.npz")).low.layers) == 2
     with pytest.raises(checker.Rejected, match="shifts file"):
         checker.read_shifts(shifts_file(tmp_path / "box.npz", **changes))
@@ -546,7 +546,7 @@ def test_a_shifts_file_is_read_whole_or_refused(tmp_path, changes):
         {"matrix": np.eye(2), "offset": np.zeros(2)},
     ],
 )
-def test_a_file_that_is_no_box_of_the_network_is_rejected(tmp_path, changes):
+def test_file_that_is_not_box_of_network_is_rejected(tmp_path, changes):
     net = pp.Network([(np.eye(2), np.zeros(2)), (np.ones((1, 2)), None)], scale=np.ones(2))
     good = checker.read_shifts(shifts_file(tmp_path / "good.npz"))
     high = net.with_layers([(2 * np.eye(2), np.ones(2)), (np.ones((1, 2)), None)])

@@ -63,7 +63,7 @@ def rebuilt(net, pairs):
 # -- laws ----------------------------------------------------------------------------------------
 
 
-def test_no_shift_is_the_plain_margin(case):
+def test_no_shift_is_plain_margin(case):
     plain = case.net.margin(case.X, case.target)
     report = pp.certify(case.net, case.X, 0.0, case.target, exact_margin=True)
     np.testing.assert_allclose(report.lower, plain, atol=1e-9)
@@ -79,7 +79,7 @@ def test_no_shift_is_the_plain_margin(case):
     assert worst.margin == pytest.approx(plain[0], rel=1e-12)
 
 
-def test_a_larger_delta_is_never_better(case):
+def test_larger_delta_is_never_better(case):
     values, robust = [], []
     for delta in (0.0, 0.01, 0.03, 0.1, 0.3):
         values.append(exact(case.net, case.X, delta, case.target))
@@ -90,7 +90,7 @@ def test_a_larger_delta_is_never_better(case):
         assert (small | ~large).all()
 
 
-def test_one_number_is_the_pair_for_each_layer(case):
+def test_one_number_is_pair_for_each_layer(case):
     pairs = [(0.07, 0.07)] * len(case.net.layers)
     shifts = pp.Shifts.of(case.net, 0.07)
     for delta in (pairs, shifts):
@@ -99,7 +99,7 @@ def test_one_number_is_the_pair_for_each_layer(case):
         )
 
 
-def test_the_order_of_neurons_does_not_matter(case):
+def test_order_of_neurons_does_not_matter(case):
     rng = np.random.default_rng(0)
     pairs = pairs_of(case.net)
     for i in range(len(pairs) - 1):
@@ -113,7 +113,7 @@ def test_the_order_of_neurons_does_not_matter(case):
     )
 
 
-def test_the_order_and_the_signs_of_inputs_do_not_matter(case):
+def test_order_and_signs_of_inputs_do_not_matter(case):
     rng = np.random.default_rng(1)
     order = rng.permutation(case.net.inputs)
     signs = rng.choice([-1.0, 1.0], case.net.inputs)
@@ -126,7 +126,7 @@ def test_the_order_and_the_signs_of_inputs_do_not_matter(case):
     near(expected, exact(turned, (U * signs)[:, order], case.delta, case.target))
 
 
-def test_the_order_of_classes_does_not_matter(case):
+def test_order_of_classes_does_not_matter(case):
     if case.net.outputs == 1:  # the other class is the negated logit
         *front, (W, b) = pairs_of(case.net)
         other, target = rebuilt(case.net, [*front, (-W, -b)]), 1 - case.target
@@ -142,7 +142,7 @@ def test_the_order_of_classes_does_not_matter(case):
 
 
 @pytest.mark.parametrize("factor", [1e-3, 7.0, 1e4])
-def test_scaling_the_last_layer_scales_the_margin(case, factor):
+def test_scaling_last_layer_scales_margin(case, factor):
     pairs, radii = pairs_of(case.net), radii_of(case.net, case.delta)
     pairs[-1] = (pairs[-1][0] * factor, pairs[-1][1] * factor)
     radii[-1] = (radii[-1][0] * factor, radii[-1][1] * factor)
@@ -151,7 +151,7 @@ def test_scaling_the_last_layer_scales_the_margin(case, factor):
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e3])
-def test_scaling_a_hidden_layer_against_the_next_changes_nothing(case, factor):
+def test_scaling_hidden_layer_against_next_changes_nothing(case, factor):
     """relu(s z) = s relu(z): activations of any size give the same answer."""
     if not case.net.widths:
         return
@@ -188,7 +188,7 @@ def test_chunks_change_nothing(case, monkeypatch):
 
 
 @pytest.mark.parametrize("widths", [(3,), (1000, 10, 200), (10, 10, 10, 300), (50, 50), ()])
-def test_chunks_cover_the_table_and_keep_to_the_budget(widths):
+def test_chunks_cover_table_and_keep_to_budget(widths):
     sizes = [7, *widths, 1]
     net = pp.Network([(np.zeros((m, n)), None) for n, m in itertools.pairwise(sizes)])
     slices = list(robustness._chunks(net, 5000))
@@ -202,7 +202,7 @@ def test_chunks_cover_the_table_and_keep_to_the_budget(widths):
 # -- the report ----------------------------------------------------------------------------------
 
 
-def test_an_empty_table():
+def test_empty_table():
     net = pp.Network([([[1.0, -1.0]], [0.0]), ([[1.0]], [0.0])])
     report = pp.certify(net, np.empty((0, 2)), 0.1)
     assert len(report) == 0
@@ -211,7 +211,7 @@ def test_an_empty_table():
     assert pp.output_range(net, np.empty((0, 2)), 0.1)[0].shape == (0, 1)
 
 
-def test_the_margin_is_asked_for(case):
+def test_margin_is_required(case):
     """robust at margin m iff the worst margin is at least m; ties count as robust."""
     worst = exact(case.net, case.X, case.delta, case.target)
     for i, value in enumerate(worst):
@@ -226,7 +226,7 @@ def test_the_margin_is_asked_for(case):
     assert report.threshold == 0.125
 
 
-def test_a_tie_is_robust():
+def test_tie_is_robust():
     net = pp.Network([([[1.0]], [0.0]), ([[1.0]], [-0.25])])
     delta = [(0.0, 0.5), (0.0, 0.0)]
     assert pp.certify(net, [[0.75]], delta).robust[0]  # 0.75 - 0.5 - 0.25 = 0, in binary too
@@ -235,7 +235,7 @@ def test_a_tie_is_robust():
 
 
 @pytest.mark.parametrize("margin", [np.nan, np.inf, -np.inf, "float16", "bfloat16"])
-def test_margins_that_are_no_numbers(margin):
+def test_margins_that_are_not_numbers(margin):
     net = pp.Network([([[1.0]], [0.0])])
     with raises(OptionError, name="margin") as caught:
         pp.certify(net, [[1.0]], 0.1, margin=margin)
@@ -267,7 +267,7 @@ def test_inputs_stay_as_they_were(case):
     np.testing.assert_array_equal(case.X, before)
 
 
-def test_the_smallest_of_deltas():
+def test_smallest_of_deltas():
     rng = np.random.default_rng(8)
     case = random_case(rng, 2, outputs=1)
     plain = case.net.margin(case.X)
@@ -278,7 +278,7 @@ def test_the_smallest_of_deltas():
         assert case.net.distance(worst.network) <= delta
 
 
-def test_an_input_of_zeros_moves_only_the_biases():
+def test_input_of_zeros_moves_only_biases():
     net = pp.Network([([[3.0, -2.0]], [1.0]), ([[1.0]], [0.0])])
     assert exact(net, [[0.0, 0.0]], [(5.0, 0.25), (0.0, 0.0)])[0] == pytest.approx(0.75)
 
@@ -300,7 +300,7 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("certificates", [False, True])
 @pytest.mark.parametrize("chunk", [2_000_000, 9_000])
-def test_a_time_limit_leaves_rows_undecided_and_says_nothing_wrong(
+def test_time_limit_leaves_rows_undecided_and_states_nothing_wrong(
     clock, monkeypatch, certificates, chunk
 ):
     """Wherever it strikes: in a later chunk, in a tree, in a linear program, before a proof."""
@@ -360,7 +360,7 @@ def test_rounds_of_larger_trees_change_no_verdict(monkeypatch, stages):
         assert (certificate.verdict == "robust") == report.robust[i]
 
 
-def test_ranges_are_tightened_no_longer_than_to_the_deadline(monkeypatch):
+def test_ranges_are_tightened_no_longer_than_to_deadline(monkeypatch):
     """The clock counts the backward passes, each for one neuron; what they leave is valid."""
     net, X, delta = hard_problem()
     abstraction = Abstraction(net, pp.Shifts.of(net, delta))
@@ -387,7 +387,7 @@ def test_ranges_are_tightened_no_longer_than_to_the_deadline(monkeypatch):
         np.testing.assert_allclose(mine.L_min, theirs.L_min, atol=1e-12)
 
 
-def test_a_linear_program_that_cannot_be_built_in_time_is_not_begun(monkeypatch):
+def test_linear_program_that_cannot_be_built_in_time_is_not_begun(monkeypatch):
     net, X, delta = hard_problem()
     full = pp.worst_case(net, X[0], delta)
     monkeypatch.setattr(lp_bnb, "_SECONDS_PER_CELL", 1.0)
@@ -397,7 +397,7 @@ def test_a_linear_program_that_cannot_be_built_in_time_is_not_begun(monkeypatch)
     assert worst.margin >= full.lower - 1e-9
 
 
-def test_after_the_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
+def test_after_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
     net, X, delta = hard_problem()
     monkeypatch.setattr(robustness, "_CHUNK_FLOATS", 1)
     seen = []
@@ -412,7 +412,7 @@ def test_after_the_time_limit_no_chunk_is_looked_at(clock, monkeypatch):
     assert (report.upper[1:] == np.inf).all()
 
 
-def test_proofs_are_not_checked_after_the_time_limit(clock, monkeypatch):
+def test_proofs_are_not_checked_after_time_limit(clock, monkeypatch):
     """A tie needs the exact checker, which can take long."""
     net = pp.Network([([[1.0]], [0.0]), ([[1.0]], [-0.25])])
     delta = [(0.0, 0.5), (0.0, 0.0)]
@@ -422,7 +422,7 @@ def test_proofs_are_not_checked_after_the_time_limit(clock, monkeypatch):
         assert report.undecided[0]
 
 
-def test_a_linear_program_gets_the_time_that_is_left(clock, monkeypatch):
+def test_linear_program_gets_time_that_is_left(clock, monkeypatch):
     """And none is solved when there is none: bounds that need no solver are returned."""
     net, X, delta = hard_problem()
     full = pp.certify(net, X[:1], 2 * delta)
@@ -450,7 +450,7 @@ def test_a_linear_program_gets_the_time_that_is_left(clock, monkeypatch):
 # -- numbers of very different sizes --------------------------------------------------------------
 
 
-def test_a_tiny_last_layer_is_no_less_exact():
+def test_tiny_last_layer_is_not_less_exact():
     """Margins of 1e-12 are told apart to as many digits as margins of 1."""
     factor = 2.0**-40
     for seed in range(12):
@@ -494,7 +494,7 @@ def test_ranges_are_exact_where_inner_weights_are_large():
         assert worst.lower == pytest.approx(worst.margin, rel=1e-7)
 
 
-def test_a_range_that_is_known_only_roughly_is_refused(monkeypatch):
+def test_range_that_is_known_only_roughly_is_refused(monkeypatch):
     """With a solver that never finds an optimum: the rows are named, and certify says undecided."""
     net, X, delta = hard_problem()
     low, high = pp.output_range(net, X[:3], delta)
@@ -514,7 +514,7 @@ def test_a_range_that_is_known_only_roughly_is_refused(monkeypatch):
 # -- progress ------------------------------------------------------------------------------------
 
 
-def test_silent_unless_asked(capfd):
+def test_silent_unless_requested(capfd):
     case = random_case(np.random.default_rng(1), 2)
     pp.certify(case.net, case.X, 0.1)
     pp.output_range(case.net, case.X, 0.1)
@@ -558,7 +558,7 @@ def problems(draw):
 
 @examples(150)
 @given(problems())
-def test_anything_agrees_with_the_milp(problem):
+def test_random_networks_agree_with_milp(problem):
     net, x, delta, target = problem
     truth = milp_margin(net, x, delta, target)
     report = pp.certify(net, x, delta, target, exact_margin=True)
@@ -574,7 +574,7 @@ def test_anything_agrees_with_the_milp(problem):
     assert sampled_margins(net, x, delta, target, rng, 200).min() >= report.lower[0] - 1e-9 * slack
 
 
-def test_a_row_that_needs_many_nodes_is_left_to_the_linear_program(monkeypatch):
+def test_row_that_needs_many_nodes_is_left_to_linear_program(monkeypatch):
     """The batched tree gives up at NODES_PER_ROW; the verdict is the same."""
     net, X, delta = hard_problem()
     full = pp.certify(net, X, delta)
@@ -588,7 +588,7 @@ def test_a_row_that_needs_many_nodes_is_left_to_the_linear_program(monkeypatch):
     np.testing.assert_array_equal(full.robust, pp.certify(net, X, delta).robust)
 
 
-def test_the_verdicts_do_not_depend_on_the_size_of_the_output():
+def test_verdicts_do_not_depend_on_size_of_output():
     """The last layer times a power of two: the same question, in exact arithmetic too."""
     rng = np.random.default_rng(1)
     small = 2.0**-40

@@ -38,7 +38,7 @@ PARAMETERS = documents.parameters(NET)
 
 
 @pytest.mark.source
-def test_the_checker_imports_the_standard_library_only():
+def test_checker_imports_standard_library_only():
     code = (
         "import sys, runpy; before = set(sys.modules);"
         f"runpy.run_path({checker.__file__!r}, run_name='checker');"
@@ -51,7 +51,7 @@ def test_the_checker_imports_the_standard_library_only():
 
 
 @pytest.mark.source
-def test_the_checker_can_be_read_in_one_sitting():
+def test_checker_can_be_read_in_one_sitting():
     text = Path(checker.__file__).read_text()
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, documented)]
@@ -65,7 +65,7 @@ def test_the_checker_can_be_read_in_one_sitting():
     assert len(code) < 1000  # a fifth of it redoes the encodings of a statement
 
 
-def test_the_digest_is_documented_bytes():
+def test_digest_is_documented_bytes():
     """The encoding of docs/certificates.md, written once more."""
     import hashlib
 
@@ -98,7 +98,7 @@ def test_large_files_and_deep_ones_are_refused():
 
 
 @pytest.mark.slow
-def test_a_tree_that_would_take_hours_is_refused(monkeypatch):
+def test_tree_that_would_take_hours_is_refused(monkeypatch):
     monkeypatch.setattr(checker, "MOST_WORK", 0)
     reason = checker.check(ROBUST.text, PARAMETERS).reason
     assert re.fullmatch(r"refused: checking this would take about \d+ s, the limit is 0 s", reason)
@@ -191,7 +191,7 @@ HIDDEN = {"W0": np.eye(2), "b0": np.zeros(2)}
 LAST = {"W": np.array([[1.0, 1.0]]), "b": np.array([-1.0])}
 
 
-def test_transposed_weights_are_saved_so_that_the_checker_reads_them(tmp_path):
+def test_transposed_weights_are_saved_so_that_checker_reads_them(tmp_path):
     """As scikit-learn and Keras hold them; without its middle layer the network says class 1."""
     middle = np.array([[0.0, -2.0], [-1.0, 0.0]]).T
     net = pp.Network([(np.eye(2), np.zeros(2)), (middle, np.zeros(2)), (LAST["W"], LAST["b"])])
@@ -231,12 +231,12 @@ def test_transposed_weights_are_saved_so_that_the_checker_reads_them(tmp_path):
         {"W0": np.ones((0, 2))},
     ],
 )
-def test_a_network_file_is_read_whole_or_refused(tmp_path, arrays):
+def test_network_file_is_read_whole_or_refused(tmp_path, arrays):
     with pytest.raises(checker.Rejected):
         checker.read_npz(str(npz(tmp_path / "net.npz", **arrays)))
 
 
-def test_an_array_without_suffix_is_no_layer(tmp_path):
+def test_array_without_suffix_is_not_layer(tmp_path):
     path = npz(tmp_path / "net.npz", **HIDDEN, W1=LAST["W"])
     assert len(checker.read_npz(str(path)).layers) == 2
     with zipfile.ZipFile(path, "a") as file:
@@ -313,7 +313,7 @@ def test_archives_that_lie(tmp_path, lie):
 
 
 @pytest.mark.parametrize("path", sorted((KEPT / "npz").iterdir()), ids=lambda path: path.name)
-def test_network_files_that_broke_a_reader_once(path):
+def test_network_files_that_broke_reader_once(path):
     with pytest.raises(checker.Rejected):
         checker.read_npz(str(path))
 
@@ -328,12 +328,12 @@ def test_network_files_that_broke_a_reader_once(path):
         np.array([[True, False]]),
     ],
 )
-def test_weights_that_are_no_finite_doubles_are_refused(tmp_path, odd):
+def test_weights_that_are_not_finite_doubles_are_refused(tmp_path, odd):
     with pytest.raises(checker.Rejected, match="W0"):
         checker.read_npz(stored(tmp_path / "net.npz", ("W0.npy", array(odd))))
 
 
-def test_the_checker_says_how_it_is_called(tmp_path):
+def test_checker_prints_usage(tmp_path):
     NET.save(tmp_path / "net.npz")
     ROBUST.save(tmp_path / "proof.json")
     good, net = tmp_path / "proof.json", tmp_path / "net.npz"
@@ -356,7 +356,7 @@ def test_the_checker_says_how_it_is_called(tmp_path):
 # -- what was proved -----------------------------------------------------------------------------
 
 
-def test_the_statement_is_what_was_proved():
+def test_statement_contains_proved_claim():
     facts = ROBUST.facts
     verdict = ROBUST.check(NET)
     assert verdict.accepted
@@ -389,7 +389,7 @@ def test_the_statement_is_what_was_proved():
     assert checker.check("{}", PARAMETERS).statement is None
 
 
-def test_less_than_what_is_demanded_is_rejected():
+def test_weaker_claim_than_demanded_is_rejected():
     facts = ROBUST.facts
     x, other = facts["input"], [*facts["input"][:-1], facts["input"][-1] + 2.0**-40]
 
@@ -423,7 +423,7 @@ def test_less_than_what_is_demanded_is_rejected():
         assert rejected.statement == ROBUST.check(NET).statement
 
 
-def test_a_demanded_delta_must_hold_in_every_layer():
+def test_demanded_delta_must_hold_in_every_layer():
     """A frozen layer, or frozen biases, prove less; a layer without bias has none to shift."""
     bare = pp.Network([(layer.W, None if i else layer.b) for i, layer in enumerate(NET.layers)])
     demand = checker.Demand(delta=0.01)
@@ -439,7 +439,7 @@ def test_a_demanded_delta_must_hold_in_every_layer():
         assert verdict.accepted == accepted
 
 
-def test_an_integer_must_be_the_double_that_is_proved():
+def test_integer_must_be_double_that_is_proved():
     """2^53 + 1 is none: what is printed would be more than what was proved."""
     net = pp.Network([([[1.0]], [0.0])])
     found = pp.certify(net, [[2.0**53]], 0.0, margin=2.0**53, certificates=True).certificates[0]

@@ -123,7 +123,7 @@ def of_fixed_predictions(folder):
         of_fixed_predictions,
     ],
 )
-def test_the_checker_runs_alone(case, tmp_path, monkeypatch):
+def test_checker_runs_alone(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     NET.save("net.npz")
     OTHER.save("other.npz")

@@ -10,7 +10,7 @@ from proplace.certification.node_program import NodeProgram
 from proplace.solvers import LinearProgram
 
 
-def test_no_ray_proves_that_a_node_with_shifts_is_empty(monkeypatch):
+def test_no_ray_proves_that_node_with_shifts_is_empty(monkeypatch):
     net, X = accepted_rows(12, (6, 16, 16, 1), 6)
     rng = np.random.default_rng(0)
     honest, proved = NodeProgram.bound, []

@@ -33,7 +33,7 @@ def around(rng, X):
 
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("hidden", range(4))
-def test_a_box_is_refused_iff_no_network_accepts_a_point_of_it(hidden, outputs):
+def test_box_is_refused_iff_no_network_accepts_point_of_it(hidden, outputs):
     met = {True: 0, False: 0}
     for seed in range(8):
         rng = np.random.default_rng([seed, hidden, outputs])
@@ -52,7 +52,7 @@ def test_a_box_is_refused_iff_no_network_accepts_a_point_of_it(hidden, outputs):
     assert min(met.values()) >= 3
 
 
-def test_of_several_classes_none_may_let_the_target_win():
+def test_of_several_classes_none_may_let_target_win():
     """Against networks at corners of Delta on a dense grid, with three classes."""
     proved = accepted = 0
     for seed in range(24):
@@ -72,7 +72,7 @@ def test_of_several_classes_none_may_let_the_target_win():
 
 
 @pytest.mark.parametrize("boxed", [False, True])
-def test_different_classes_may_beat_the_target_in_different_places(boxed):
+def test_different_classes_may_beat_target_in_different_places(boxed):
     """Class 1 wins on the right, class 2 on the left; neither beats class 0 everywhere."""
     net = pp.Network([([[0.0], [1.0], [-1.0]], [0.0, 0.25, 0.25])])
     shifts = pp.Shifts.of(net, 0.05)
@@ -90,7 +90,7 @@ def test_different_classes_may_beat_the_target_in_different_places(boxed):
 
 @pytest.mark.parametrize("target", [0, 1])
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_a_tie_is_never_a_refusal(outputs, target):
+def test_tie_is_never_refusal(outputs, target):
     """Whatever a tie counts as: the margin of the target is 0, which reaches the class."""
     W = [[1.0]] if outputs == 1 else [[0.0], [1.0]]
     towards = 1.0 if target == 1 else -1.0
@@ -105,7 +105,7 @@ def test_a_tie_is_never_a_refusal(outputs, target):
     assert FixedPredictionSearch(net, shifts, target).prove([beside]) is not None
 
 
-def test_a_point_that_one_corner_of_delta_accepts_is_not_refused():
+def test_point_that_one_corner_of_delta_accepts_is_not_refused():
     """The network itself refuses by far; the most favourable one just accepts, or just does not."""
     net = pp.Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [-1.5])])
     x, shifts = np.array([1.0, 0.25]), []
@@ -186,7 +186,7 @@ def wide_case(kind):
 
 
 @pytest.mark.parametrize("kind", ["delta", "box"])
-def test_a_certificate_is_checked_and_says_what_it_proves(kind, tmp_path):
+def test_certificate_is_accepted_with_statement(kind, tmp_path):
     net, shifts, space, proof = wide_case(kind)
     verdict = proof.check(net, shifts, spaces=[space])
     assert verdict.accepted, verdict.reason
@@ -199,7 +199,7 @@ def test_a_certificate_is_checked_and_says_what_it_proves(kind, tmp_path):
     assert pp.certification.FixedPrediction.load(tmp_path / "proof.json") == proof
 
 
-def test_a_certificate_of_another_set_network_or_space_is_rejected():
+def test_certificate_of_another_set_network_or_space_is_rejected():
     net, _, space, proof = wide_case("delta")
     assert not proof.check(net, pp.Shifts.of(net, 0.011)).accepted
     assert proof.check(net, pp.Shifts.of(net, 0.009)).accepted
@@ -261,7 +261,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_was_changed_is_rejected(change):
+def test_changed_certificate_is_rejected(change):
     """Each change claims more than was proved, or breaks the proof."""
     net, _, _, proof = wide_case("delta")
     facts = proof.facts
@@ -289,7 +289,7 @@ def test_certificates_of_random_networks_are_accepted(seed):
 
 
 @pytest.mark.parametrize("kind", ["the target wins", "not robust", "a point"])
-def test_a_true_proof_of_something_else_is_no_leaf(kind):
+def test_valid_proof_of_other_claim_is_rejected(kind):
     """Class 1 wins everywhere; what is proved of it does not prove that class 1 is given nowhere."""
     net = pp.Network([([[1.0, -1.0]], [2.0])])
     low, high = np.zeros((1, 2)), np.full((1, 2), 0.5)

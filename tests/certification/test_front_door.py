@@ -37,7 +37,7 @@ def past_the_door(source):
     return found
 
 
-def test_nobody_reaches_past_the_door():
+def test_other_packages_import_public_names_only():
     inside = PACKAGE / "certification"
     others = [path for path in PACKAGE.rglob("*.py") if inside not in path.parents]
     assert len(others) > 50
@@ -45,7 +45,7 @@ def test_nobody_reaches_past_the_door():
         assert past_the_door(path.read_text(encoding="utf-8")) == [], path
 
 
-def test_what_reaches_past_the_door_is_seen():
+def test_import_of_private_module_is_detected():
     for line in (
         "from proplace.certification.bounds import Abstraction",
         "import proplace.certification.engine",
@@ -56,7 +56,7 @@ def test_what_reaches_past_the_door_is_seen():
     assert not past_the_door("from proplace.certification import CertificationResult, checker")
 
 
-def test_what_is_exported_exists_and_says_what_it_is():
+def test_exported_names_exist_with_docstring():
     for name in certification.__all__:
         thing = getattr(certification, name)
         assert thing.__doc__ or name == "Margin", name

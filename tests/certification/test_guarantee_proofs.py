@@ -21,7 +21,7 @@ def proof(*members):
 
 
 @pytest.mark.parametrize("members", [(ONE,), (ONE, TWO)])
-def test_proof_of_a_guarantee_is_accepted(members):
+def test_proof_of_guarantee_is_accepted(members):
     verdict = proof(*members).check(Guarantee(members))
     assert verdict.accepted, verdict.reason
 
@@ -32,14 +32,14 @@ def test_certificate_of_one_member_is_not_one_of_both():
     assert "another network" in verdict.reason
 
 
-def test_certificate_of_a_smaller_delta_is_rejected():
+def test_certificate_of_smaller_delta_is_rejected():
     wider = dataclasses.replace(ONE, shifts=pp.Shifts.of(NET, 0.06))
     verdict = proof(ONE).check(Guarantee((wider,)))
     assert not verdict.accepted
     assert "cover the box of shifts" in verdict.reason
 
 
-def test_certificate_that_a_row_is_not_robust_is_rejected():
+def test_certificate_that_row_is_not_robust_is_rejected():
     (found,) = certify(NET, [[0.0, 1.0]], ONE.shifts, certificates=True).certificates
     assert found.check(NET).accepted
     verdict = found.check(Guarantee((ONE,)))
@@ -48,7 +48,7 @@ def test_certificate_that_a_row_is_not_robust_is_rejected():
 
 
 @pytest.mark.parametrize("members", [(ONE,), (ONE, TWO)])
-def test_certificate_of_the_point_alone_bears_no_tolerance(members):
+def test_certificate_of_point_alone_bears_no_tolerance(members):
     tolerance = np.full((2, 2), 0.01)
     wide = [dataclasses.replace(one, tolerance=tolerance) for one in members]
     assert not proof(*members).check(Guarantee(tuple(wide))).accepted
@@ -57,7 +57,7 @@ def test_certificate_of_the_point_alone_bears_no_tolerance(members):
     assert proof(*wide).check(Guarantee(members)).accepted
 
 
-def test_proof_of_a_fixed_prediction_is_about_one_member():
+def test_proof_of_fixed_prediction_is_about_one_member():
     net = pp.Network([([[1.0, -1.0]], [-0.5])])
     refusing = Member(net, pp.Shifts.of(net, 0.05))
     search = pp.certification.FixedPredictionSearch(net, refusing.shifts, target=1)

@@ -35,7 +35,7 @@ def with_matrix(rng, net):
 
 @pytest.mark.parametrize("hidden", range(5))
 @pytest.mark.parametrize("seed", seeds(3, 12))
-def test_exact_as_the_mixed_integer_program(seed, hidden):
+def test_exact_as_mixed_integer_program(seed, hidden):
     rng = np.random.default_rng([seed, hidden])
     case = random_case(rng, hidden, inputs=int(rng.integers(1, 4)), width=4 if hidden < 3 else 3)
     net = with_matrix(rng, case.net) if seed % 4 == 3 else case.net
@@ -71,7 +71,7 @@ def test_boxes_across_zero_are_common_in_these_tests():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_box_of_one_point_is_the_point(seed):
+def test_box_of_one_point_is_point(seed):
     rng = np.random.default_rng(seed)
     case = random_case(rng, seed % 4)
     asked = {"target": case.target, "exact_margin": True}
@@ -82,7 +82,7 @@ def test_a_box_of_one_point_is_the_point(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(4, 12))
-def test_the_worst_shift_of_the_larger_network_is_one_of_the_network_itself(seed):
+def test_worst_shift_of_larger_network_lies_in_shift_set(seed):
     """Its point lies in the box, its layers in Delta, and together they have the worst margin."""
     rng = np.random.default_rng([seed, 5])
     case = random_case(rng, seed % 4, inputs=2, outputs=1)
@@ -109,7 +109,7 @@ def test_the_worst_shift_of_the_larger_network_is_one_of_the_network_itself(seed
     assert margin == pytest.approx(wanted, abs=1e-6 * max(1.0, scale_of(wanted)))
 
 
-def test_the_rounding_of_a_deployed_model_counts_in_the_whole_box():
+def test_rounding_of_deployed_model_counts_in_whole_box():
     net = pp.Network([([[1.0, -1.0]], [0.0])], precision="float32")
     x = np.array([[2.0, 1.0]])
     point = certify(net, x, 0.0)
@@ -117,7 +117,7 @@ def test_the_rounding_of_a_deployed_model_counts_in_the_whole_box():
     assert box.threshold[0] > 100.0 * point.threshold[0]
 
 
-def test_the_oracle_for_points_is_that_for_boxes_of_no_size():
+def test_oracle_for_points_is_that_for_boxes_of_no_size():
     rng = np.random.default_rng(3)
     for hidden in range(3):
         case = random_case(rng, hidden, inputs=2)

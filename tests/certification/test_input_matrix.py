@@ -34,7 +34,7 @@ def mixed(rng, hidden, *, outputs=1, columns=4, inputs=3, width=4):
 
 @pytest.mark.parametrize("hidden", [0, 1, 2])
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_the_worst_margin_is_that_of_all_corners(hidden, outputs):
+def test_worst_case_margin_is_that_of_all_corners(hidden, outputs):
     rng = np.random.default_rng(hidden * 10 + outputs)
     for _ in range(6):
         net = mixed(rng, hidden, outputs=outputs, inputs=2, width=2)
@@ -67,7 +67,7 @@ def test_certificates_are_true_and_accepted(hidden, tmp_path, monkeypatch):
         assert pp.Network.load(tmp_path / "net.npz") == net
 
 
-def test_the_matrix_is_part_of_what_is_proved():
+def test_proof_covers_matrix():
     rng = np.random.default_rng(5)
     net = mixed(rng, 1)
     proof = pp.certify(net, rng.normal(size=net.inputs), 0.01, certificates=True).certificates[0]
@@ -98,7 +98,7 @@ def test_ties_that_rounding_hides_are_never_decided_wrongly():
 
 
 @pytest.mark.parametrize("seed", [2, 4, 5, 8, 9, 10])  # some vertices are robust
-def test_both_searches_find_the_same_answer(seed):
+def test_both_searches_find_same_answer(seed):
     rng = np.random.default_rng(seed)
     net = mixed(rng, 2, columns=3)
     vertices = rng.normal(size=(6, 3)) * 1.5
@@ -115,7 +115,7 @@ def test_both_searches_find_the_same_answer(seed):
     assert pp.certify(net, ours.point, 0.01).robust[0]
 
 
-def test_gradients_pass_the_matrix():
+def test_gradients_pass_matrix():
     rng = np.random.default_rng(3)
     net, X = mixed(rng, 2), rng.normal(size=(5, 4))
     g = net.gradient(X)
@@ -168,6 +168,6 @@ def test_float32_margins_cover_float32_runs(seed):
         ({"matrix": [[np.inf] * 4] * 3}, "input matrix"),
     ],
 )
-def test_a_matrix_that_does_not_fit_is_refused(parts, name):
+def test_matrix_that_does_not_fit_is_refused(parts, name):
     with raises(NetworkError, name=name):
         pp.Network([(np.ones((1, 3)), [0.0])], **parts)

@@ -54,7 +54,7 @@ def test_no_network_and_no_input_is_below(sizes, front):
                     assert boxes[n] <= margins_of(nets, seen(net, end), target).min() + 1e-12
 
 
-def test_exact_at_a_point_where_one_layer_is_hidden():
+def test_exact_at_point_where_one_layer_is_hidden():
     net = network([2, 1, 1], 3)
     rows = np.random.default_rng(0).normal(size=(10, 2))
     found = lower_margins(net, pp.Shifts.of(net, 0.05), 1, rows, rows)
@@ -63,7 +63,7 @@ def test_exact_at_a_point_where_one_layer_is_hidden():
 
 
 @pytest.mark.parametrize("sizes", [[2, 3, 1], [2, 3, 2, 3]], ids=str)
-def test_what_it_proves_the_exact_test_proves(sizes):
+def test_lower_margins_agree_with_exact_test(sizes):
     net = network(sizes, 5)
     rows = np.random.default_rng(2).normal(size=(200, 2)) * 2
     box = (rows - 0.05, rows + 0.05)
@@ -110,7 +110,7 @@ def test_many_rows_come_in_parts():
     assert lower_margins(net, shifts, 1, rows[:0], rows[:0]).shape == (0,)
 
 
-def test_what_overflows_is_bounded_by_nothing():
+def test_overflow_gives_no_bound():
     net = pp.Network([([[1e300, 1.0]], [0.0]), ([[1e300]], [0.0])])
     rows = np.array([[1e300, 1.0]])
     assert lower_margins(net, pp.Shifts.of(net, 0.0), 1, rows, rows)[0] == -np.inf

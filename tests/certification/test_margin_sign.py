@@ -102,7 +102,7 @@ def test_python_checker_accepts_by_margin():
 
 
 @pytest.mark.skipif(NODE is None, reason=NO_NODE)
-def test_page_checker_accepts_by_margin_in_the_same_words(tmp_path):
+def test_page_checker_accepts_by_margin_in_same_words(tmp_path):
     cases = [case for _, case in TABLE]
     for (good, case), (theirs, reason) in zip(
         TABLE, javascript_verdicts(cases, tmp_path), strict=True
@@ -160,7 +160,7 @@ def test_command_accepts_by_margin(tmp_path):
             assert entry["accepted"] == (good and not (case.boxes and refuted)), one.kind
 
 
-def test_no_accepted_statement_gives_a_class_that_the_network_does_not():
+def test_no_accepted_statement_gives_class_that_network_does_not():
     """Every accepted sentence that says "gives class" is compared with the network itself."""
     said = 0
     for _, case in TABLE:
@@ -175,13 +175,13 @@ def test_no_accepted_statement_gives_a_class_that_the_network_does_not():
 
 
 @pytest.mark.parametrize("margin", [-5e-324, -0.5, -1e308])
-def test_certify_writes_no_certificate_of_a_negative_margin(margin):
+def test_certify_writes_no_certificate_of_negative_margin(margin):
     assert pp.certify(NET, [ACCEPTED], 0.01, margin=margin).robust.all()
     with raises(OptionError, name="margin", value=margin):
         pp.certify(NET, [ACCEPTED], 0.01, margin=margin, certificates=True)
 
 
-def test_certify_writes_certificates_of_a_zero_margin():
+def test_certify_writes_certificates_of_zero_margin():
     report = pp.certify(NET, [ACCEPTED, REFUSED], 0.01, margin=-0.0, certificates=True)
     assert [one.check(NET).accepted for one in report.certificates] == [True, True]
     assert math.copysign(1.0, report.certificates[0].facts["margin"]) == -1.0

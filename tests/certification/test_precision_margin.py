@@ -126,7 +126,7 @@ NETS = {
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("run", [numpy_pass, torch_pass, onnx_pass])
-def test_the_margin_covers_every_float32_pass(name, scaled, run):
+def test_margin_covers_every_float32_pass(name, scaled, run):
     """Of every network in Delta, in any order of summation; exact values are rational."""
     sizes, factors, reach = NETS[name]
     rng = np.random.default_rng([len(name), scaled])
@@ -148,7 +148,7 @@ def test_the_margin_covers_every_float32_pass(name, scaled, run):
         assert largest > 1e-5  # a bound, and not an empty one
 
 
-def test_keras_runs_within_the_margin():
+def test_keras_runs_within_margin():
     keras = pytest.importorskip("keras")
     rng = np.random.default_rng(3)
     model = keras.Sequential(
@@ -168,14 +168,14 @@ def test_keras_runs_within_the_margin():
         assert abs(exact_logits(net, x)[0] - Q(float(output))) <= Q(float(bound))
 
 
-def test_what_overflows_is_never_robust():
+def test_overflow_is_never_robust():
     net = random_net(np.random.default_rng(0), (3, 4, 1), (1e30, 1e30))
     assert np.isinf(float32_margin(net, pp.Shifts.of(net, 0.0), np.ones((1, 3)))[0])
     assert not pp.certify(net, np.ones((2, 3)), 0.0, margin="float32", target=0).robust.any()
     assert not pp.certify(net, np.ones((2, 3)), 0.0, margin="float32", target=1).robust.any()
 
 
-def test_over_a_box_and_a_hull_the_margin_is_the_largest():
+def test_over_box_and_hull_margin_is_largest():
     rng = np.random.default_rng(1)
     for scaled in (False, True):
         net = random_net(rng, (4, 10, 10, 1), (0.5,) * 3, scaled=scaled)
@@ -189,7 +189,7 @@ def test_over_a_box_and_a_hull_the_margin_is_the_largest():
         assert float32_margin(net, shifts, box).max() <= float32_margin(net, shifts, low, high)[0]
 
 
-def test_it_is_the_default_where_the_model_is_float32():
+def test_precision_margin_is_default_for_float32_model():
     rng = np.random.default_rng(2)
     net = random_net(rng, (4, 10, 10, 1), (0.5,) * 3)
     X = rng.normal(size=(40, 4))
@@ -211,7 +211,7 @@ def test_it_is_the_default_where_the_model_is_float32():
             pp.certify(net, X, 0.01, margin=margin)
 
 
-def test_the_explainer_asks_for_it():
+def test_explainer_requires_precision_margin():
     rng = np.random.default_rng(4)
     net = random_net(rng, (4, 10, 10, 1), (0.5,) * 3)
     train = rng.normal(size=(200, 4))
@@ -239,7 +239,7 @@ def test_the_explainer_asks_for_it():
         ([[1e39, 1.0]], [1.0], [0.0, 1.0], None, None),  # 0 times an infinite weight
     ],
 )
-def test_what_is_no_float32_number_on_the_way_is_never_robust(W, b, x, scale, shift):
+def test_intermediate_overflow_is_never_robust(W, b, x, scale, shift):
     net = pp.Network([(W, b)], scale=scale, shift=shift, precision="float32")
     for target in (0, 1):
         report = pp.certify(net, [x], 0.0, target, margin="float32", certificates=True)

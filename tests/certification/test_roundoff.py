@@ -23,13 +23,13 @@ pytestmark = pytest.mark.usefixtures("any_margin")
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1000, 10**6])
-def test_the_error_of_a_sum_of_n_terms(n):
+def test_error_of_sum_of_n_terms(n):
     u = Q(1, 2**53)
     assert Q(enclosure._gamma(n)) >= n * u / (1 - n * u)
     assert Q(roundoff._gamma(n, 2.0**-24)) >= n * Q(1, 2**24)
 
 
-def test_the_offset_of_a_chord_is_never_too_small():
+def test_offset_of_chord_is_never_too_small():
     rng = np.random.default_rng(0)
     slope = rng.choice([0.0, 1.0, 0.1, 0.3, *rng.uniform(size=5)], 4000)
     lo = rng.normal(size=4000) * 10.0 ** rng.integers(-8, 8, 4000)
@@ -41,7 +41,7 @@ def test_the_offset_of_a_chord_is_never_too_small():
         assert Q(offset) <= max(ends) + Q(1, 2**45) * (abs(Q(a)) + abs(Q(b))) + Q(1, 2**900)
 
 
-def test_a_range_over_a_box_is_rounded_outward():
+def test_range_over_box_is_rounded_outward():
     rng = np.random.default_rng(1)
     for _ in range(200):
         C, b = rng.normal(size=(3, 4)), rng.normal(size=3)
@@ -64,7 +64,7 @@ def test_a_range_over_a_box_is_rounded_outward():
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_the_first_layer_is_enclosed(scaled):
+def test_first_layer_is_enclosed(scaled):
     """Also where the bias is most of the sum, and where a transform cancels."""
     rng = np.random.default_rng(2)
     for _ in range(300):
@@ -104,7 +104,7 @@ def proves(net, delta, x, target, *, tighten=False, margin=None):
 
 
 @pytest.mark.parametrize("n", [1, 3, 20])
-def test_what_the_output_layer_loses_is_carried_through_an_inner_layer_that_only_shifts(n):
+def test_error_of_output_layer_passes_through_shifting_layer(n):
     """W_target - W_rival cancels with 2 delta up to its last bits, and delta is all that is behind."""
     rng = np.random.default_rng([3, n])
     for _ in range(100):
@@ -117,7 +117,7 @@ def test_what_the_output_layer_loses_is_carried_through_an_inner_layer_that_only
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_parameters_that_the_checker_cuts(depth):
+def test_parameters_that_checker_cuts(depth):
     """Weights 2^-110 beside 1: the checker cuts them and grows delta, so the pass must say less too."""
     row, one = np.array([[1.0, 2.0**-110]]), np.ones((1, 1))
     for place in range(depth):
@@ -129,7 +129,7 @@ def test_parameters_that_the_checker_cuts(depth):
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2, 3])
-def test_the_pass_never_says_more_than_the_checker(hidden):
+def test_pass_never_states_more_than_checker(hidden):
     """Decimals, cancelling layers, one-sided sizes: the last bits decide."""
     rng = np.random.default_rng([4, hidden])
     for _ in range(60):
@@ -180,7 +180,7 @@ def ratio(x, *net):
     return max(ratios)
 
 
-def test_a_float32_network_of_one_column_nearly_reaches_the_bound():
+def test_float32_network_of_one_column_nearly_reaches_bound():
     """Input, product and sum are rounded: three of the four roundings that the bound counts."""
     rng = np.random.default_rng(5)
     x = 1.0 + rng.uniform(0.0, 1e-3, 3000)
@@ -198,7 +198,7 @@ def test_two_logits_err_in_opposite_directions():
     assert best > 0.5  # more than one logit alone can err
 
 
-def test_a_transform_in_front_is_rounded_several_times():
+def test_transform_in_front_is_rounded_several_times():
     """Input, scale, product and sum, then the layer: six roundings that all count."""
     rng, best = np.random.default_rng(7), 0.0
     for _ in range(30):
@@ -211,7 +211,7 @@ def test_a_transform_in_front_is_rounded_several_times():
 
 
 @pytest.mark.parametrize("unit", [2.0**-24, 2.0**-53])
-def test_what_the_first_layer_sees_is_enclosed(unit):
+def test_input_of_first_layer_is_enclosed(unit):
     """The centre is rounded in float64: the radius covers that, also where scale and shift cancel."""
     rng = np.random.default_rng(8)
     for _ in range(500):
@@ -231,7 +231,7 @@ def test_what_the_first_layer_sees_is_enclosed(unit):
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2, 3, 4])
-def test_sizes_are_those_of_the_network_of_absolute_values(hidden):
+def test_sizes_are_those_of_network_of_absolute_values(hidden):
     rng = np.random.default_rng([9, hidden])
     for _ in range(20):
         case = random_case(rng, hidden, rows=1)

@@ -59,7 +59,7 @@ def reachable(abstraction, root, rng, count):
 
 @pytest.mark.parametrize("hidden", [2, 3, 4])
 @pytest.mark.parametrize("seed", seeds(4, 12))
-def test_any_slopes_and_multipliers_give_a_bound(hidden, seed):
+def test_any_slopes_and_multipliers_give_bound(hidden, seed):
     """backward() holds for all slopes in [0, 1] and all multipliers of the sign of their split."""
     case, abstraction, root = prepared(seed, hidden)
     rng = np.random.default_rng(seed)
@@ -87,7 +87,7 @@ def test_any_slopes_and_multipliers_give_a_bound(hidden, seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_chord_lies_above_the_relu(seed):
+def test_chord_lies_above_relu(seed):
     _, _, root = prepared(seed, 3)
     for level in root.preactivations:
         slope, offset = chords(level, None)
@@ -120,7 +120,7 @@ def test_split_multipliers_help(monkeypatch):
 
 @pytest.mark.parametrize("hidden", [2, 3, 4])
 @pytest.mark.parametrize("seed", seeds(4, 12))
-def test_any_dual_values_give_a_bound(hidden, seed):
+def test_any_dual_values_give_bound(hidden, seed):
     """The linear program's bound holds whatever numbers the solver calls its duals."""
     case, abstraction, root = prepared(seed, hidden)
     rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ def test_any_dual_values_give_a_bound(hidden, seed):
 
 @pytest.mark.parametrize("hidden", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_noisy_duals_never_lift_the_bound_above_the_truth(hidden, seed):
+def test_noisy_duals_never_lift_bound_above_truth(hidden, seed):
     """At the root, against the true minimum: noise may only lower the bound."""
     case, abstraction, root = prepared(seed, hidden)
     rng = np.random.default_rng(seed)
@@ -188,7 +188,7 @@ def test_leaves_that_another_search_has_closed_count_with_their_bound():
         assert found.upper == pytest.approx(truth.upper, abs=1e-9)
 
 
-def test_multipliers_so_large_that_rounding_shows_pay_for_it():
+def test_bound_of_large_multipliers_includes_rounding():
     """Of a frozen layer of active neurons L is U: multipliers of 1e12 on both cancel up to rounding."""
     rng = np.random.default_rng(0)
     W = [rng.uniform(0.1, 1.0, size) for size in ((4, 2), (5, 4), (1, 5))]
@@ -205,7 +205,7 @@ def test_multipliers_so_large_that_rounding_shows_pay_for_it():
     assert value - 5.0 * error <= bound <= value - error
 
 
-def test_multipliers_are_noted_with_the_sizes_they_act_on():
+def test_multipliers_are_noted_with_sizes_they_act_on():
     """Rounding takes its share of them: of each leaf of a tree, and of each linear program."""
     net, X, delta = medium_problem()
     abstraction = Abstraction(net, pp.Shifts.of(net, delta))
@@ -235,7 +235,7 @@ def test_multipliers_are_noted_with_the_sizes_they_act_on():
     assert used >= 8
 
 
-def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
+def test_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
     """With sizes of which rounding takes more than the ray proves, nothing is proved."""
     monkeypatch.setattr(node_program, "_SHOWS", np.inf)  # bounds as they are
     rng, seen = np.random.default_rng(0), 0
@@ -257,7 +257,7 @@ def test_a_node_is_empty_only_if_rounding_cannot_have_made_it_so(monkeypatch):
     assert seen >= 10
 
 
-def test_the_best_of_several_shifts_of_a_row_is_kept():
+def test_best_of_several_shifts_of_row_is_kept():
     incumbents = batched_bnb.Incumbents(np.array([9.0, 9.0, 1.0]), [np.zeros((3, 1))])
     rows, values = np.array([0, 0, 0, 1, 2]), np.array([5.0, 3.0, 4.0, 8.0, 2.0])
     improved = incumbents.offer(rows, values, [values[:, None] * 10.0])
@@ -274,7 +274,7 @@ def medium_problem():
 
 
 @pytest.mark.parametrize("module", [batched_bnb, lp_bnb], ids=["batched_tree", "linear_program"])
-def test_a_deadline_in_the_middle_of_a_tree_leaves_valid_bounds(monkeypatch, module):
+def test_deadline_in_middle_of_tree_leaves_valid_bounds(monkeypatch, module):
     net, X, delta = medium_problem()
     truth = pp.certify(net, X, delta, exact_margin=True)
     monkeypatch.setattr(batched_bnb, "NODES_PER_BATCH", 2)
@@ -303,7 +303,7 @@ def test_a_deadline_in_the_middle_of_a_tree_leaves_valid_bounds(monkeypatch, mod
     assert interrupted >= 10  # the clock did strike before the end
 
 
-def test_the_batched_tree_decides_nearly_everything():
+def test_batched_tree_decides_nearly_everything():
     """Speed rests on it: few rows are left to the linear program."""
     net, X, delta = medium_problem()
     abstraction = Abstraction(net, pp.Shifts.of(net, delta))
@@ -320,7 +320,7 @@ def test_the_batched_tree_decides_nearly_everything():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
+def test_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
     """A node is dropped only when the solver's ray proves it empty."""
     rng = np.random.default_rng(seed)
     sizes = [3, 5, 5, 1]
@@ -340,7 +340,7 @@ def test_a_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
     assert report.upper[0] >= truth - 1e-9
 
 
-def test_an_overflow_proves_nothing():
+def test_overflow_proves_nothing():
     """Floats say inf here; exact arithmetic still decides, and no bound claims what overflowed."""
     net = pp.Network([([[1e200]], [0.0]), ([[1e200]], [0.0])])
     for target in (0, 1):
@@ -352,7 +352,7 @@ def test_an_overflow_proves_nothing():
         assert report.upper[0] == (np.inf if target == 1 else np.nextafter(0.0, -1.0))
 
 
-def test_a_corner_that_its_gradient_asks_for_needs_no_program(monkeypatch):
+def test_corner_that_its_gradient_requires_needs_no_program(monkeypatch):
     """The linear program finds nothing below such a corner; elsewhere it is asked, and finds more."""
     asked, skipped, deeper = [], 0, 0
 
@@ -383,7 +383,7 @@ def test_a_corner_that_its_gradient_asks_for_needs_no_program(monkeypatch):
 
 
 @pytest.mark.parametrize("stalls", [1, 2, 3])
-def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
+def test_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
     """A bound that came at the second to fourth attempt is the bound."""
     case, abstraction, root = prepared(1, 2)
     U, c = case.net.transform(case.X), case.net.objectives(case.target)[0]
@@ -408,7 +408,7 @@ def test_a_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
     assert {name: solver.getOptionValue(name) for name in options} == before
 
 
-def test_an_empty_node_is_seen_where_the_solver_stalls(monkeypatch):
+def test_empty_node_is_seen_where_solver_stalls(monkeypatch):
     """And a node that is not empty is not called so; the program works on as before."""
     rng, seen = np.random.default_rng(0), {True: 0, False: 0}
     sizes = [3, 8, 14, 1]

@@ -56,7 +56,7 @@ def covered(facts):
     return at == len(proof["input"])
 
 
-def test_changed_statement_is_accepted_only_if_the_box_covers_it():
+def test_changed_statement_is_accepted_only_if_box_covers_it():
     rng, count = np.random.default_rng(3), {True: 0, False: 0}
     for _ in range(100):
         case = stated_case(rng)
@@ -69,7 +69,7 @@ def test_changed_statement_is_accepted_only_if_the_box_covers_it():
     assert min(count.values()) > 1500
 
 
-def test_statement_of_next_double_beyond_the_box_is_rejected():
+def test_statement_of_next_double_beyond_box_is_rejected():
     rng, tried = np.random.default_rng(4), 0
     for _ in range(100):
         case = stated_case(rng)
@@ -84,7 +84,7 @@ def test_statement_of_next_double_beyond_the_box_is_rejected():
     assert tried > 100
 
 
-def test_words_that_no_proof_covers_are_bound_by_the_digest():
+def test_words_that_no_proof_covers_are_bound_by_digest():
     """A letter names the digest of its certificate: under it, any change is rejected."""
     rng, words = np.random.default_rng(5), 0
     for _ in range(30):
@@ -101,7 +101,7 @@ def test_words_that_no_proof_covers_are_bound_by_the_digest():
     assert words > 100
 
 
-def test_sentence_names_changes_ranges_and_the_rest():
+def test_sentence_names_changes_ranges_and_rest():
     net = pp.Network([([[1.0, -1.0, 1.0, 1.0]], [0.0])])
     x, low, high = [0.5, 0.43, 0.0, 1.0], [0.4, 0.0, 0.0, 1.0], [0.5, 0.43, 0.0, 1.0]
     report = pp.certification.certify(net, [x], 0.01, 1, box=([low], [high]), certificates=True)
@@ -130,7 +130,7 @@ def test_sentence_names_changes_ranges_and_the_rest():
     assert read_proof(bundle.text.encode()) == bundle
 
 
-def test_bundle_of_the_first_format_is_read_and_states_nothing(tmp_path):
+def test_bundle_of_first_format_is_read_and_states_nothing(tmp_path):
     case = stated_case(np.random.default_rng(0))
     bundle = read_proof(case.text)
     plain = CertificateBundle.of(bundle.certificates)
@@ -151,7 +151,7 @@ def test_bundle_with_other_fields_is_rejected(fields):
     assert not accepted(case.changed("fields", json.dumps(facts)))
 
 
-def test_checker_alone_prints_the_sentence_and_demands_the_digest(tmp_path):
+def test_checker_alone_prints_sentence_and_demands_digest(tmp_path):
     case = stated_case(np.random.default_rng(2))
     (tmp_path / "proof.json").write_bytes(case.text + b"\n")
     case.networks[0].save(tmp_path / "net.npz")

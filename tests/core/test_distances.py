@@ -20,7 +20,7 @@ def vectors(elements=NUMBERS):
 
 @settings(max_examples=60, deadline=None)
 @given(x=vectors(), p=vectors(), q=vectors(), weights=vectors(WEIGHTS))
-def test_subgradients_support_the_distance(x, p, q, weights):
+def test_subgradients_support_distance(x, p, q, weights):
     distance = L1(weights)
     at_p, at_q = (float(distance.between(x, point)) for point in (p, q))
     slope = distance.subgradient(x, p)
@@ -61,5 +61,5 @@ def test_median_absolute_deviations():
     ("weights", "name"),
     [(None, "l1"), ({}, "l1"), ({"income": 2}, "weighted l1"), ("mad", "mad")],
 )
-def test_the_name_tells_the_weights(weights, name):
+def test_name_reports_weights(weights, name):
     assert name_of(weights) == name

@@ -42,7 +42,7 @@ def test_option_errors_carry_name_and_value(check, value):
         check("size", value)
 
 
-def test_error_is_the_standard_exception_that_it_resembles():
+def test_error_is_standard_exception_that_it_resembles():
     standard = {
         errors.ModelMismatchError: ValueError,
         errors.ModelNotSupportedError: ValueError,

@@ -65,7 +65,7 @@ def networks_with_rows(draw):
 
 @FAST
 @given(networks_with_rows())
-def test_forward_is_the_definition(problem):
+def test_forward_is_definition(problem):
     net, X = problem
     logits = net.logits(X)
     assert logits.shape == (len(X), net.outputs)
@@ -109,7 +109,7 @@ def test_probabilities_do_not_overflow():
     np.testing.assert_allclose(net.predict_proba([[1.0]])[0, 1], 1 / (1 + np.exp(-1.0)))
 
 
-def test_transform_comes_before_the_first_layer():
+def test_transform_comes_before_first_layer():
     net = make((3, 4, 1), transform=True)
     bare = pp.Network([(layer.W, layer.b) for layer in net.layers])
     X = np.random.default_rng(1).normal(size=(5, 3))
@@ -120,7 +120,7 @@ def test_transform_comes_before_the_first_layer():
     assert repr(bare) == "Network(3-4-1)"
 
 
-def test_a_scalar_transform_holds_for_every_input():
+def test_scalar_transform_holds_for_every_input():
     net = pp.Network([([[1.0, 1.0]], None)], scale=2.0, shift=1.0)
     np.testing.assert_array_equal(net.logits([[1.0, 2.0]]), [[8.0]])
     np.testing.assert_array_equal(net.scale, [2.0, 2.0])
@@ -158,7 +158,7 @@ def test_gradient_against_central_differences(sizes, transform):
     assert checked > 0.9 * 40 * sizes[0] * net.classes
 
 
-def test_rows_takes_a_table_or_one_row():
+def test_rows_takes_table_or_one_row():
     net = make((2, 3, 1))
     assert net.rows([1, 2]).shape == (1, 2)
     assert net.rows([[1, 2], [3, 4]]).shape == (2, 2)
@@ -181,7 +181,7 @@ def test_distance_by_hand():
 
 
 @pytest.mark.parametrize("p", [0, 1, 2, np.inf])
-def test_distance_is_the_norm_of_all_parameters(p):
+def test_distance_is_norm_of_all_parameters(p):
     one, two = make((3, 4, 2), seed=1, transform=True), make((3, 4, 2), seed=2)
     two = pp.Network([(layer.W, layer.b) for layer in two.layers], scale=one.scale, shift=one.shift)
     d = [
@@ -237,7 +237,7 @@ def test_arrays_are_read_only_and_copied():
         net.anything = 1
 
 
-def test_what_it_computes_does_not_change_its_inputs():
+def test_computation_leaves_inputs_unchanged():
     net, X = make((2, 3, 3)), np.random.default_rng(0).normal(size=(3, 2))
     before = X.copy()
     net.gradient(X), net.margin(X, 2), net.predict_proba(X)
@@ -312,7 +312,7 @@ def test_save_replaces_whole_files_and_needs_npz(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["net.npz"]
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+def test_failed_save_leaves_old_file(tmp_path, monkeypatch):
     net = make((2, 3, 1))
     net.save(tmp_path / "net.npz")
 
@@ -428,7 +428,7 @@ NOT_NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NOT_NETWORKS)
-def test_what_is_not_a_network(name):
+def test_invalid_networks_are_rejected(name):
     arguments, wrong = NOT_NETWORKS[name]
     with raises(NetworkError, name=wrong) as caught:
         pp.Network(**arguments)

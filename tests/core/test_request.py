@@ -24,13 +24,13 @@ def test_request_keeps_its_fields():
 
 
 @pytest.mark.parametrize("gap", [-0.01, 1.01, np.nan, np.inf, "5%", None, True])
-def test_request_rejects_a_gap_that_is_not_a_share(gap):
+def test_request_rejects_gap_that_is_not_share(gap):
     with raises(OptionError, name="gap"):
         Request(1, gap=gap)
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2"])
-def test_request_rejects_a_count_that_is_not_a_number_of_alternatives(count):
+def test_request_rejects_count_that_is_not_number_of_alternatives(count):
     with raises(OptionError, name="count"):
         Request(1, count=count)
 
@@ -46,7 +46,7 @@ def test_request_rejects_a_count_that_is_not_a_number_of_alternatives(count):
         ("typical", 2),
     ],
 )
-def test_request_rejects_a_wish_that_it_does_not_know(name, value):
+def test_request_rejects_unknown_field(name, value):
     with raises(OptionError, name=name, value=value):
         Request(1, **{name: value})
 

@@ -90,7 +90,7 @@ def test_one_pair_per_layer(pairs):
         (pp.Shifts.of(pp.Network([([[1.0, 2.0]], None), *PAIRS[1:]]), 0.1), None, "architecture"),
     ],
 )
-def test_what_is_not_a_delta(delta, name, word):
+def test_invalid_deltas_are_rejected(delta, name, word):
     calls = [
         lambda: pp.Shifts.of(NET, delta),
         lambda: pp.certify(NET, [[0.0, 0.0]], delta),
@@ -112,7 +112,7 @@ def test_one_radius_is_that_of_every_parameter():
     assert pp.Shifts.of(NET, [(0.1, 0.1), (0.1, 0.7), (0.1, 0.1)]).radius == 0.1
 
 
-def test_radii_around_another_network_are_a_general_box():
+def test_radii_around_another_network_are_general_box():
     other = moved(NET, np.random.default_rng(0), 0.3)
     shifts = pp.Shifts.of(other, 0.1)
     assert shifts.radius == 0.1
@@ -122,7 +122,7 @@ def test_radii_around_another_network_are_a_general_box():
     assert not here.contains(NET)
 
 
-def test_a_radius_for_each_parameter():
+def test_radius_for_each_parameter():
     radii = [([[0.1, 0.0]], [0.2]), (0.0, None), ([[0.5], [0.0]], 0.25)]
     shifts = pp.Shifts.of(NET, radii)
     assert shifts.radii is None
@@ -140,7 +140,7 @@ def test_shifts_are_immutable():
         shifts.low.layers[0].W[0, 0] = 3.0
 
 
-def test_the_ends_of_radii_are_rounded_outwards():
+def test_ends_of_radii_are_rounded_outwards():
     rng = np.random.default_rng(1)
     for _ in range(200):
         w, d = (
@@ -178,7 +178,7 @@ def test_membership_is_exact():
                 assert shifts.contains(pp.Network([([[v]], None)])) == inside
 
 
-def test_a_box_contains_its_ends_and_nothing_beyond():
+def test_box_contains_its_ends_and_nothing_beyond():
     rng = np.random.default_rng(3)
     for hidden in (0, 1, 3):
         net = random_case(rng, hidden).net
@@ -195,7 +195,7 @@ def test_a_box_contains_its_ends_and_nothing_beyond():
                     assert not box.contains(box.high.with_layers(pairs))
 
 
-def test_a_network_of_another_shape_or_input_map_is_not_in_a_box():
+def test_network_of_another_shape_or_input_map_is_not_in_box():
     net = pp.Network([([[1.0, 2.0]], [0.5])])
     box = pp.Shifts.of(net, 1e6)
     assert box.contains(net)
@@ -208,7 +208,7 @@ def test_a_network_of_another_shape_or_input_map_is_not_in_a_box():
         assert not box.contains(other)
 
 
-def test_the_nearest_network_of_a_box_lies_in_it():
+def test_nearest_network_lies_in_shift_set():
     rng = np.random.default_rng(4)
     for hidden in (0, 2):
         net = random_case(rng, hidden).net
@@ -222,7 +222,7 @@ def test_the_nearest_network_of_a_box_lies_in_it():
                 assert near == net
 
 
-def test_a_hull_is_the_smallest_box():
+def test_hull_is_smallest_box():
     rng = np.random.default_rng(5)
     net = random_case(rng, 2).net
     nets = [moved(net, rng, 0.2) for _ in range(5)]
@@ -235,7 +235,7 @@ def test_a_hull_is_the_smallest_box():
     assert "bounding set of 5 networks" in repr(hull)
 
 
-def test_networks_without_a_common_box_are_refused():
+def test_networks_without_common_box_are_refused():
     a = pp.Network([([[1.0, 2.0]], [0.5])])
     with raises(DeltaError, name="scale"):
         pp.Shifts.bounding([a, pp.Network([([[1.0, 2.0]], [0.5])], scale=[1.0, 2.0])])
@@ -267,7 +267,7 @@ def test_scaled_boxes_are_nested():
         pp.Shifts.of(net, 0.1).scaled(-1.0)
 
 
-def test_a_frozen_parameter_stays_frozen_when_scaled():
+def test_frozen_parameter_stays_frozen_when_scaled():
     low = pp.Network([([[1.0 / 3.0, 1.0]], [0.0])])
     high = pp.Network([([[1.0 / 3.0, 2.0]], [0.0])])
     wide = pp.Shifts(low, high).scaled(7.0)
@@ -275,7 +275,7 @@ def test_a_frozen_parameter_stays_frozen_when_scaled():
     assert wide.high.layers[0].b[0] == 0.0
 
 
-def test_the_intersection_holds_what_lies_in_both():
+def test_intersection_contains_common_networks():
     rng = np.random.default_rng(7)
     net = random_case(rng, 1).net
     a, b = pp.Shifts.of(net, 0.2), pp.Shifts.of(moved(net, rng, 0.05), 0.3)
@@ -288,7 +288,7 @@ def test_the_intersection_holds_what_lies_in_both():
         a.intersect(pp.Shifts.of(moved(net, rng, 5.0), 0.1))
 
 
-def test_the_intersection_keeps_the_encoding():
+def test_intersection_keeps_encoding():
     """A box behind a scaler must not be taken for one behind another scaler."""
     table, decided = people(60, 0)
     pipe = fitted(SHAPES["standard"](), table, decided, epochs=3)
@@ -324,7 +324,7 @@ def test_files_keep_every_bit(tmp_path):
         assert read.contains(net)
 
 
-def test_what_is_said_about_a_box_is_kept_and_does_not_name_it(tmp_path):
+def test_description_is_kept_and_not_part_of_digest(tmp_path):
     hull = pp.Shifts.bounding([NET])
     plain = pp.Shifts(hull.low, hull.high)
     assert plain.digest == hull.digest
@@ -332,7 +332,7 @@ def test_what_is_said_about_a_box_is_kept_and_does_not_name_it(tmp_path):
     assert pp.Shifts.load(tmp_path / "a.npz").description == "bounding set of 1 network"
 
 
-def test_the_digest_names_every_end_and_the_input_transform():
+def test_digest_names_every_end_and_input_transform():
     rng = np.random.default_rng(9)
     net = pp.Network([([[1.0, -2.0]], [0.5]), ([[1.0]], None)], scale=[1.0, 2.0])
     box = random_box(rng, net)
@@ -370,7 +370,7 @@ def test_the_digest_names_every_end_and_the_input_transform():
         (lambda a: a.pop("high_b0"), DeltaError, None, "architecture"),
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path, change, error, name, word):
+def test_damaged_file_is_refused(tmp_path, change, error, name, word):
     box = pp.Shifts.of(NET, 0.25)
     box.save(tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz") as file:
@@ -381,7 +381,7 @@ def test_a_damaged_file_is_refused(tmp_path, change, error, name, word):
         pp.Shifts.load(tmp_path / "b.npz")
 
 
-def test_a_network_file_is_no_box(tmp_path):
+def test_network_file_is_not_box(tmp_path):
     NET.save(tmp_path / "net.npz")
     with raises(ModelFileError, name="net.npz"):
         pp.Shifts.load(tmp_path / "net.npz")
@@ -389,7 +389,7 @@ def test_a_network_file_is_no_box(tmp_path):
         pp.Shifts.of(NET, 0.1).save(tmp_path / "a.json")
 
 
-def test_what_is_shown():
+def test_repr_of_shift_sets():
     assert repr(pp.Shifts.of(NET, 0.25)) == "Shifts(2-1-1-2, within 0.25)"
     assert repr(pp.Shifts.of(NET, [(0.1, 0.2)] * 3)) == "Shifts(2-1-1-2, radii per layer)"
     assert "3 of 8 parameters move" in repr(
@@ -398,7 +398,7 @@ def test_what_is_shown():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_moved_box_has_the_same_intervals_around_another_network(bias):
+def test_moved_box_has_same_intervals_around_another_network(bias):
     """In exact rationals each end is moved by the difference of the networks, up to its rounding."""
     rng = np.random.default_rng(3)
 

@@ -102,7 +102,7 @@ BIAS = [(True, True), (False, True), (True, False), (False, False)]
 
 @pytest.mark.parametrize("bias", BIAS)
 @pytest.mark.parametrize("places", ROWS)
-def test_behind_a_linear_layer_nothing_is_lost(places, bias):
+def test_behind_linear_layer_nothing_is_lost(places, bias):
     """The least margin is that of all corners of the trained weights."""
     rng = np.random.default_rng([1, len(places), sum(bias)])
     for _ in range(6):
@@ -111,7 +111,7 @@ def test_behind_a_linear_layer_nothing_is_lost(places, bias):
 
 
 @pytest.mark.parametrize("bias", BIAS)
-def test_in_front_of_a_linear_layer_the_box_is_sound(bias):
+def test_in_front_of_linear_layer_box_is_sound(bias):
     rng = np.random.default_rng([2, sum(bias)])
     gaps = []
     for _ in range(12):
@@ -123,7 +123,7 @@ def test_in_front_of_a_linear_layer_the_box_is_sound(bias):
 
 
 @pytest.mark.parametrize("bias", BIAS)
-def test_in_front_of_a_linear_layer_nothing_is_lost_where_factor_and_shift_agree(bias):
+def test_in_front_of_linear_layer_nothing_is_lost_where_factor_and_shift_agree(bias):
     rng = np.random.default_rng([3, sum(bias)])
     for _ in range(6):
         source, x = trained(rng, "between", bias=bias), rng.normal(size=2)
@@ -132,7 +132,7 @@ def test_in_front_of_a_linear_layer_nothing_is_lost_where_factor_and_shift_agree
         assert proved(source.net, x, DELTA) == pytest.approx(least(source, x, DELTA), abs=1e-6)
 
 
-def test_a_linear_model_with_a_fixed_factor():
+def test_linear_model_with_fixed_factor():
     chain = Chain()
     chain.linear("one", np.array([[1.0, -2.0]]), np.array([0.5]))
     chain.batch_norm("norm", np.array([-3.0]), np.array([4.0]))
@@ -188,7 +188,7 @@ def test_no_interval_is_rounded_inwards():
             assert exact <= Q(float(bias[i])) <= exact * (1 + Q(1, 10**14))
 
 
-def test_a_product_too_small_for_a_number_still_moves():
+def test_product_too_small_for_number_still_moves():
     fold = Fold(np.full(1, 1e-200), np.full(1, 1e-200), np.zeros(1), np.full(1, 1e-200))
     weight, bias = fold.radii(0.1, 1e-200)
     assert weight[0, 0] > 0.0
@@ -196,7 +196,7 @@ def test_a_product_too_small_for_a_number_still_moves():
 
 
 @pytest.mark.parametrize("places", [*ROWS, ("between",), ("behind", "between", "end")])
-def test_networks_within_delta_lie_in_the_box(places):
+def test_networks_within_delta_lie_in_box(places):
     rng = np.random.default_rng([5, len(places)])
     for bias in BIAS:
         source = trained(rng, *places, bias=bias, inputs=3, width=4)
@@ -214,7 +214,7 @@ def test_networks_within_delta_lie_in_the_box(places):
             assert not pp.Shifts.of(net, d * (1.0 - 1e-9)).contains(other)
 
 
-def test_distances_behind_a_linear_layer_are_those_of_the_trained_parameters():
+def test_distances_behind_linear_layer_are_those_of_trained_parameters():
     rng = np.random.default_rng(6)
     source = trained(rng, "behind", "end", inputs=3, width=4)
     source.behind = rng.choice([-2.0, -0.5, 1.0, 3.0], 4), source.behind[1]
@@ -225,7 +225,7 @@ def test_distances_behind_a_linear_layer_are_those_of_the_trained_parameters():
         assert source.net.distance(other, p) == pytest.approx(np.linalg.norm(move, p), rel=1e-9)
 
 
-def test_a_distance_that_no_delta_covers():
+def test_distance_that_no_delta_covers():
     rng = np.random.default_rng(7)
     source = trained(rng, "behind")
     source.behind = np.array([0.0, 2.0]), np.array([1.0, 1.0])
@@ -268,7 +268,7 @@ def test_boxes_of_trained_weights():
     assert "radii per layer around the trained weights" in pairs.description
 
 
-def test_no_delta_and_nothing_folded_keep_the_short_form():
+def test_no_delta_and_nothing_folded_keep_short_form():
     rng = np.random.default_rng(9)
     net = trained(rng, "behind", "between").net
     still = pp.Shifts.of(net, 0.0)
@@ -284,7 +284,7 @@ def test_no_delta_and_nothing_folded_keep_the_short_form():
         pp.Shifts.of(Trained(source.layers, (np.full(2, 1e300), np.zeros(2)), None, None).net, 1e10)
 
 
-def test_a_bias_added_behind_the_fixed_numbers_counts_as_trained():
+def test_bias_added_behind_fixed_numbers_counts_as_trained():
     chain = Chain()
     chain.linear("one", np.ones((1, 2)), np.ones(1))
     chain.batch_norm("norm", np.array([-3.0]), np.zeros(1))
@@ -298,7 +298,7 @@ def test_a_bias_added_behind_the_fixed_numbers_counts_as_trained():
     assert pp.Shifts.of(chain.network("float64"), 0.1).radius == 0.1
 
 
-def test_outputs_that_are_left_out_take_their_factors_along():
+def test_outputs_that_are_skipped_take_their_factors_along():
     chain = Chain()
     chain.linear("one", np.array([[-1.0, 2.0], [1.0, -2.0]]), np.zeros(2))
     chain.batch_norm("norm", np.array([3.0, 3.0]), np.zeros(2))
@@ -313,7 +313,7 @@ def test_outputs_that_are_left_out_take_their_factors_along():
     np.testing.assert_array_equal(fold.bias, [3.0, 1.0])
 
 
-def test_what_was_folded_stays_with_the_network(tmp_path):
+def test_folded_batch_norms_stay_with_network(tmp_path):
     rng = np.random.default_rng(10)
     net = trained(rng, "behind", "between", bias=(False, True), inputs=3, width=4).net
     box = pp.Shifts.of(net, DELTA)

@@ -188,7 +188,7 @@ def test_refused_in_python(right, wrong, error, message):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"), REFUSED, ids=lambda v: getattr(v, "__name__", "")
 )
-def test_refused_on_the_command_line(right, wrong, error, message, tmp_path):
+def test_refused_on_command_line(right, wrong, error, message, tmp_path):
     done, results = wrong(right).on_the_command_line(tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
@@ -221,7 +221,7 @@ def categories_in_another_order(q):
 @pytest.mark.parametrize(
     "other", [turned_columns, shuffled_people, own_words, categories_in_another_order]
 )
-def test_the_same_in_other_words(right, other, tmp_path):
+def test_same_in_other_words(right, other, tmp_path):
     """Columns are found by their names and labels by theirs, whatever their order."""
     for e in other(right).in_python():
         assert e.found
@@ -234,7 +234,7 @@ def test_the_same_in_other_words(right, other, tmp_path):
     assert (right.source.predict(results.assign(children="none")) == "approved").all()
 
 
-def test_turned_columns_have_the_same_answers(right):
+def test_turned_columns_have_same_answers(right):
     for one, other in zip(right.in_python(), turned_columns(right).in_python(), strict=True):
         assert one.distance == pytest.approx(other.distance)
         assert (one.counterfactual == other.counterfactual[one.counterfactual.index]).all()
@@ -251,7 +251,7 @@ def test_turned_columns_have_the_same_answers(right):
         ("income", "much", "column 'income': 'much' is not a number"),
     ],
 )
-def test_a_bad_person_loses_no_other(right, column, cell, message, tmp_path):
+def test_bad_person_loses_no_other(right, column, cell, message, tmp_path):
     people = right.people.astype({column: object})
     people.iloc[1, people.columns.get_loc(column)] = cell
     question = replace(right, people=people)
@@ -285,7 +285,7 @@ def test_labels_that_are_swapped_are_noticed(right, swap):
         replace(right, source=twin).in_python()
 
 
-def test_a_network_without_its_scaler_is_noticed(right):
+def test_network_without_its_scaler_is_noticed(right):
     """The trained layers alone take other columns than the table has."""
     net = pp.Model.of(right.source).network
     with pytest.raises(SchemaError, match="7 columns are named, the model takes 10"):
@@ -294,7 +294,7 @@ def test_a_network_without_its_scaler_is_noticed(right):
         pp.certify(net, right.train, DELTA)
 
 
-def test_encoded_rows_are_no_table(right):
+def test_encoded_rows_are_not_table(right):
     rows = pp.Model.of(right.source).encode(right.train)
     with pytest.raises(InputError, match=r"rows must have shape \(n, 7\) for this model"):
         pp.Proplace(right.source, DELTA).fit(rows)

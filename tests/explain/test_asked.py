@@ -62,7 +62,7 @@ WISHES = st.fixed_dictionaries(
 
 @settings(max_examples=12)
 @given(wishes=WISHES, data=st.data())
-def test_counterfactual_respects_what_was_asked(explainer, wishes, data):
+def test_counterfactual_satisfies_request(explainer, wishes, data):
     people = REFUSED.iloc[[data.draw(st.integers(0, len(REFUSED) - 1))]]
     for e in explainer.explain(people, "granted", **wishes):
         if e.found:
@@ -70,7 +70,7 @@ def test_counterfactual_respects_what_was_asked(explainer, wishes, data):
             assert PIPE.predict(e.counterfactual.to_frame().T)[0] == "granted"
 
 
-def test_request_equals_the_same_words_in_a_schema(explainer):
+def test_request_equals_same_words_in_schema(explainer):
     drafted = {f.name: f for f in explainer.schema_.features}
     said = {
         "age": replace(drafted["age"], immutable=True),
@@ -86,7 +86,7 @@ def test_request_equals_the_same_words_in_a_schema(explainer):
 
 
 @pytest.mark.filterwarnings("always::proplace.core.errors.DraftWarning")
-def test_age_that_a_request_leaves_free_is_pointed_out_once_per_fit():
+def test_age_that_request_leaves_free_is_pointed_out_once_per_fit():
     explainer = pp.Proplace(PIPE, 0.003, k=6).fit(FRAME)
     with pytest.warns(
         DraftWarning, match="'age' may grow with time.* name it in increasing or "
@@ -102,7 +102,7 @@ def test_age_that_a_request_leaves_free_is_pointed_out_once_per_fit():
         )
 
 
-def test_wider_range_leaves_the_answer_as_it_is(explainer):
+def test_wider_range_leaves_counterfactual_unchanged(explainer):
     plain = explainer.explain(REFUSED, "granted")
     wide = explainer.explain(REFUSED, "granted", ranges={"income": (0, 10_000_000)})
     assert [e.status for e in wide] == [e.status for e in plain]
@@ -132,7 +132,7 @@ def test_second_request_tests_no_training_row_again(monkeypatch):
     assert all(respects(e, ranges={"income": (0, 90_000)}) for e in second if e.found)
 
 
-def test_workers_and_streams_ask_the_same(explainer):
+def test_workers_and_streams_use_same_request(explainer):
     asked = {"immutable": ["age"], "ranges": {"income": (0, 120_000)}}
     here = explainer.explain(REFUSED, "granted", **asked)
     there = pp.Proplace(PIPE, 0.003, k=6, n_jobs=2).fit(FRAME).explain(REFUSED, "granted", **asked)
@@ -145,7 +145,7 @@ def test_workers_and_streams_ask_the_same(explainer):
         assert np.array_equal(mine.encoded_counterfactual, other.encoded_counterfactual)
 
 
-def test_setting_knows_which_ranges_are_declared(explainer):
+def test_setting_contains_declared_ranges(explainer):
     plain, asked = (
         explainer.explain(REFUSED[:1], "granted", ranges=ranges)[0].setting.schema.declared
         for ranges in ({}, {"income": (0, 90_000), "age": (18, None)})
@@ -157,7 +157,7 @@ def test_setting_knows_which_ranges_are_declared(explainer):
 # -- networks and modules --------------------------------------------------------------------------
 
 
-def test_bare_network_takes_the_names_of_its_columns():
+def test_network_takes_names_of_its_columns():
     (e,) = bare().explain(PERSON, immutable=["x1"], increasing=["x2"], ranges={"x0": (0.0, 0.5)})
     assert e.found
     assert e.counterfactual["x1"] == 0.3
@@ -165,7 +165,7 @@ def test_bare_network_takes_the_names_of_its_columns():
     assert 0.0 <= e.counterfactual["x0"] <= 0.5
 
 
-def test_bare_network_takes_the_names_of_a_table():
+def test_network_takes_names_of_table():
     frame = pd.DataFrame(ROWS, columns=["rent", "age", "owner"])
     explainer, person = pp.Proplace(NET, 0.01, k=8).fit(frame), frame.iloc[[6]]  # 0.4, 0.8, 0
     (e,) = explainer.explain(
@@ -208,7 +208,7 @@ def test_torch_module_is_restricted():
             assert respects(e, immutable=["x0"], increasing=["x1"])
 
 
-def test_declared_ranges_prove_a_fixed_prediction():
+def test_declared_ranges_prove_fixed_prediction():
     ends = dict.fromkeys(("x0", "x1", "x2"), (0.0, 0.45))
     assert (
         bare().explain(PERSON, ranges=ends)[0].status == "fixed_prediction"
@@ -218,7 +218,7 @@ def test_declared_ranges_prove_a_fixed_prediction():
     assert one.status == "fixed_prediction"
 
 
-def test_half_a_range_proves_no_fixed_prediction(explainer):
+def test_half_range_proves_no_fixed_prediction(explainer):
     far = {"income": (None, 15_000), "share": (0.9, None), "age": (None, 25)}
     statuses = {e.status for e in explainer.explain(REFUSED, "granted", ranges=far)}
     assert "fixed_prediction" not in statuses
@@ -267,7 +267,7 @@ def test_wrong_wish_is_named(explainer, wishes, words):
         ({"decreasing": ["debt"]}, "'debt' is increasing already"),
     ],
 )
-def test_request_cannot_loosen_a_schema(wishes, words):
+def test_request_cannot_loosen_schema(wishes, words):
     schema = pp.Schema(
         [
             pp.Continuous("income", 0, 100, step=1),

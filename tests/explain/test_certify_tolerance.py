@@ -22,7 +22,7 @@ def lender():
     return debtors()
 
 
-def test_robust_rows_bear_every_miss_by_the_model_itself(lender):
+def test_original_model_accepts_every_miss_of_robust_rows(lender):
     model, table = lender
     table = table[:120]
     report = pp.certify(model, table, 0.01, tolerance=TOLERANCE)
@@ -56,7 +56,7 @@ def test_verdicts_agree_with_mixed_integer_programs(lender):
         assert robust == (worst >= 0.0)
 
 
-def test_certificates_name_the_box(lender):
+def test_certificates_name_box(lender):
     model, table = lender
     report = pp.certify(model, table[:20], 0.01, tolerance=TOLERANCE, certificates=True)
     whole = pp.Model.of(model)
@@ -69,7 +69,7 @@ def test_certificates_name_the_box(lender):
         assert certificate.check(whole.network, box=(low[i], high[i])).accepted
 
 
-def test_the_worst_network_at_the_worst_miss():
+def test_worst_network_at_worst_miss():
     rng = np.random.default_rng(2)
     for hidden in range(4):
         case = random_case(rng, hidden, inputs=2, rows=1, width=3)
@@ -88,7 +88,7 @@ def test_the_worst_network_at_the_worst_miss():
         assert plain.margin >= found.margin - 1e-9
 
 
-def test_float32_thresholds_cover_the_box(lender):
+def test_float32_thresholds_cover_box(lender):
     net = pp.Network([([[1.0, -1.0]], [0.0])], precision="float32")
     schema = pp.Schema([pp.Continuous("a", 0, 1e6), pp.Continuous("b", 0, 1e6)])
     table = pd.DataFrame({"a": [2e5], "b": [1e5]})

@@ -51,7 +51,7 @@ def cases(feature, count=400):
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_claims_state_no_value_outside_the_proved_interval(name):
+def test_claims_state_no_value_outside_proved_interval(name):
     feature, seen = FEATURES[name], set()
     for before, after, ends in cases(feature):
         low, high, to_end = proved_values(feature, before, after, ends)
@@ -75,7 +75,7 @@ def test_claims_state_no_value_outside_the_proved_interval(name):
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_ranges_and_room_are_rounded_inwards(name):
+def test_ranges_are_rounded_inwards(name):
     feature = FEATURES[name]
     for _, value, ends in cases(feature, 200):
         if text := format_room(feature, value, ends):

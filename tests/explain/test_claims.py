@@ -81,7 +81,7 @@ def test_words(feature, before, after, ends, goal):
         (None, 1, 2, (1, 3)),
     ],
 )
-def test_nothing_to_say(feature, before, after, ends):
+def test_nothing_to_state(feature, before, after, ends):
     assert proved_values(feature, before, after, ends) == (None, None, False)
 
 
@@ -109,7 +109,7 @@ def said(words, feature):
     places=st.tuples(*[st.floats(0, 1)] * 3),
     reach=st.sampled_from([(False, False), (True, False), (False, True), (True, True)]),
 )
-def test_words_never_say_more_than_was_proved(feature, places, reach):
+def test_words_never_state_more_than_was_proved(feature, places, reach):
     low, value, high = sorted(
         float(feature.lower + p * (feature.upper - feature.lower)) for p in places
     )
@@ -127,7 +127,7 @@ def test_words_never_say_more_than_was_proved(feature, places, reach):
         assert found.to_end == found.goal.startswith(("at least", "at most"))
 
 
-def test_room_of_what_stays():
+def test_guaranteed_range_of_unchanged_number():
     assert format_room(INCOME, 50_000, (49_000.2, 51_000.7)) == "49,001 to 51,000 dollars"
     assert format_room(FREE, 3.0, (2.0, math.inf)) == "at least 2 units"
     assert format_room(INCOME, 50_000, (50_000, 50_000)) == ""
@@ -161,7 +161,7 @@ def explanation(delta=0.02, **more):
     return replace(e, guaranteed_ranges=HOLDS, **more)
 
 
-def test_a_sentence_with_proved_words_reads_aloud():
+def test_sentence_with_proved_words_reads_aloud():
     assert explanation().describe(LOAN).sentence == (
         "The loan would have been approved with income of at least 52,000 dollars (today: 48,000) and "
         "debt of 31% of income, give or take 2 percentage points (today: 38%). This is proved for all "
@@ -181,7 +181,7 @@ def test_a_sentence_with_proved_words_reads_aloud():
     "change",
     [{"margin": np.nan}, {"margin": -0.1}, {"status": "valid"}, {"setting": None}],
 )
-def test_intervals_of_an_answer_without_a_proof_are_not_told(change):
+def test_intervals_without_proof_are_not_reported(change):
     words = replace(explanation(), **change).describe(LOAN)
     assert "at least" not in words.sentence
     assert "give or take" not in words.sentence
@@ -189,7 +189,7 @@ def test_intervals_of_an_answer_without_a_proof_are_not_told(change):
     assert not any(c.interval for c in words.claims)
 
 
-def test_intervals_for_the_model_in_use_alone_promise_nothing_of_others():
+def test_intervals_for_model_current_alone_promise_nothing_of_others():
     words = explanation(delta=0.0).describe(LOAN)
     assert "at least 52,000 dollars" in words.sentence
     assert "within the declared range" in words.sentence

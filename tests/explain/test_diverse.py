@@ -52,7 +52,7 @@ def run(answers, count, distance=None):
     ], asked
 
 
-def test_what_changes_most_is_kept_first():
+def test_largest_change_is_kept_first():
     found, asked = run({(): {0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, (1,): {4: 2.0}}, 2)
     assert asked == [set(), {1}, {2}, {3}, {0}]
     assert found == [{0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, {4: 2.0}]
@@ -62,7 +62,7 @@ def test_what_changes_most_is_kept_first():
     assert asked == [set(), {0}, {1}]  # of equals, the first
 
 
-def test_what_was_kept_stays_kept():
+def test_kept_features_stay_kept():
     """The second answer keeps feature 1; what comes after it keeps that and one more."""
     answers = {(): {1: 1.0}, (1,): {2: 1.5, 3: 0.1}, (1, 2): {4: 3.0}, (1, 3): {2: 1.7}}
     found, asked = run(answers, 3)
@@ -70,7 +70,7 @@ def test_what_was_kept_stays_kept():
     assert found == [{1: 1.0}, {2: 1.5, 3: 0.1}, {4: 3.0}]
 
 
-def test_a_trifle_more_or_less_is_no_path_of_its_own():
+def test_trifle_more_or_less_is_not_path_of_its_own():
     """The same without a trifle, and with another one: what they share is kept instead."""
     answers = {
         (): {0: 1.0, 1: 0.02},
@@ -103,7 +103,7 @@ def test_how_much_two_paths_may_share(second, taken):
     assert len(found) == 1 + taken
 
 
-def test_what_two_share_most_of_is_kept_next():
+def test_largest_shared_change_is_kept_next():
     """Kept is as much as must go for the rest to be less than two thirds."""
     answers = {(): {0: 0.5, 1: 0.4, 2: 0.1}, (2,): {0: 0.5, 1: 0.4, 3: 0.2}}
     _, asked = run(answers, 2)
@@ -116,7 +116,7 @@ def test_what_two_share_most_of_is_kept_next():
     assert asked[5:] == [{0, 2}]
 
 
-def test_the_weights_say_what_is_a_trifle():
+def test_weights_define_main_changes():
     """Feature 0 changes most, but has hardly any weight."""
     answers = {(): {0: 0.9, 1: 0.1}, (1,): {0: 0.9, 2: 0.2}}
     found, asked = run(answers, 2)
@@ -127,7 +127,7 @@ def test_the_weights_say_what_is_a_trifle():
     assert found == list(answers.values())
 
 
-def test_a_nearer_one_comes_first():
+def test_nearer_one_comes_first():
     """What keeps a feature is looked for among other neighbours, and may be nearer."""
     found, _ = run({(): {0: 1.0}, (0,): {1: 0.5}}, 2)
     assert found == [{1: 0.5}, {0: 1.0}]
@@ -140,13 +140,13 @@ def test_no_more_searches_than_answers_need():
     assert (found, asked) == (["nothing"], [set()])
 
 
-def test_searches_come_to_an_end(monkeypatch):
+def test_searches_come_to_end(monkeypatch):
     monkeypatch.setattr("proplace.explain.diverse._SEARCHES", 1)
     _, asked = run({(): {0: 0.4, 1: 0.3, 2: 0.2, 3: 0.1}}, 3)
     assert asked == [set(), {0}, {1}]
 
 
-def test_neighbours_fit_the_kept_features():
+def test_neighbours_fit_kept_features():
     """All robust rows change both numbers; an alternative that keeps one is found all the same."""
     schema = Schema([pp.Continuous("a", 0, 100, step=1), pp.Continuous("b", 0, 100, step=1)])
     net = pp.Network([([[1.0, 1.0]], [-0.9])])

@@ -13,7 +13,7 @@ WORDING = pp.Wording("the loan", ["refused", "approved"])
 
 
 @pytest.mark.parametrize("options", [{}, {"prefer": "sparse"}, {"count": 2}], ids=str)
-def test_document_is_json_and_repeats_the_explanation(options):
+def test_document_is_json_and_repeats_explanation(options):
     explainer = pp.Proplace(NET, 0.01, schema=INCOME_DEBT, k=3).fit(TRAINING)
     for e in explainer.explain(refused(3), **options):
         found = e.to_dict(WORDING)
@@ -31,14 +31,14 @@ def test_document_is_json_and_repeats_the_explanation(options):
             assert (claim["from"], claim["to"]) == (known.before, known.after)
 
 
-def test_document_calls_guaranteed_what_is_proved_for_more_than_one_network():
+def test_document_is_guaranteed_only_for_more_than_one_network():
     (sure,), (alone,) = answers(1), answers(1, delta=0.0)
     assert sure.to_dict()["guaranteed"]
     assert alone.to_dict()["certified"]
     assert not alone.to_dict()["guaranteed"]
 
 
-def test_document_without_a_counterfactual_has_its_reason_and_no_figures():
+def test_document_without_counterfactual_has_its_reason_and_no_figures():
     (none,) = answers(1, delta=0.5)
     found = none.to_dict()
     assert not found["found"]

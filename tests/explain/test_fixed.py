@@ -66,7 +66,7 @@ def people(seed, count=24):
 
 
 @pytest.mark.parametrize("seed", seeds(2, 6))
-def test_fixed_iff_no_network_accepts_anything_legal(seed):
+def test_prediction_is_fixed_iff_no_network_accepts_legal_input(seed):
     net, table = random_network(seed, 7, low=3.0), people(seed)
     result = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table).explain(table)
     seen = set()
@@ -83,7 +83,7 @@ def test_fixed_iff_no_network_accepts_anything_legal(seed):
     assert seen - {"already_valid"}
 
 
-def test_the_cases_above_are_of_both_kinds():
+def test_cases_above_are_of_both_kinds():
     """Else the test above would show nothing."""
     counts = {True: 0, False: 0}
     for seed in range(6):
@@ -116,7 +116,7 @@ def test_admissible_spaces_hold_all_that_is_allowed(seed):
         assert held == expected
 
 
-def test_linear_rules_narrow_the_spaces_and_never_too_far():
+def test_linear_rules_narrow_spaces_and_never_too_far():
     schema = pp.Schema(
         [pp.Continuous(name, 0, 10, scaling="none") for name in ("a", "b", "c")],
         rules=[
@@ -134,7 +134,7 @@ def test_linear_rules_narrow_the_spaces_and_never_too_far():
     assert ((rows >= space.low) & (rows <= space.high)).all()
 
 
-def test_rules_that_leave_nothing_are_no_proof_of_anything():
+def test_contradictory_rules_prove_no_fixed_prediction():
     schema = pp.Schema(
         [pp.Continuous(name, 0, 1, scaling="none") for name in ("a", "b")],
         rules=[pp.schema.Linear({"a": 1.0, "b": 1.0}, lower=3.0)],
@@ -159,7 +159,7 @@ def test_without_ranges_nothing_is_proved():
     )
 
 
-def test_spaces_hold_a_value_out_of_range():
+def test_spaces_hold_value_out_of_range():
     """Where it is, the person is refused; inside of the range all are accepted: not fixed."""
     schema = pp.Schema([pp.Continuous("a", 0, 8, step=1), pp.Binary("b", immutable=True)])
     (space,) = admissible(schema, np.array([9.9 / 8, 0.0]))
@@ -199,7 +199,7 @@ def test_one_of_several_sets_that_refuses_is_enough():
     assert answer.status == "no_robust_neighbour"
 
 
-def test_the_rounding_of_a_float32_model_is_covered():
+def test_rounding_of_float32_model_is_covered():
     """Refused by less than float32 can tell: real numbers refuse it, the deployed model may not."""
     schema = pp.Schema.encoded(2, lower=0.0, upper=1.0)
     layers = [([[1000.0, -1000.0]], [-1000.0 - 2e-5])]
@@ -210,7 +210,7 @@ def test_the_rounding_of_a_float32_model_is_covered():
         assert answer.status == status
 
 
-def test_people_with_answers_are_never_asked(monkeypatch):
+def test_fixed_prediction_is_not_tried_for_people_with_counterfactuals(monkeypatch):
     net, table = random_network(1, 7), people(1)
     explainer = pp.Proplace(net, DELTA, schema=SCHEMA, k=5).fit(table)
     asked = []
@@ -236,7 +236,7 @@ def test_box_without_its_network_can_be_fixed():
     assert answer.reason.startswith("every network of the box of the current model refuses it")
 
 
-def test_ranges_drafted_from_a_table_prove_no_fixed_prediction():
+def test_ranges_drafted_from_table_prove_no_fixed_prediction():
     """The pipeline accepts a larger income than any in the table, so the outcome is not fixed."""
     rng = np.random.default_rng(1)
     table = pd.DataFrame({"income": rng.integers(20, 60, 300), "debt": rng.integers(0, 50, 300)})

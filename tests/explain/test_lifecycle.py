@@ -33,7 +33,7 @@ def made(name, **options):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_parameters_in_the_manner_of_scikit_learn(name):
+def test_parameters_in_manner_of_scikit_learn(name):
     explainer = made(name)
     params = explainer.get_params(deep=False)
     assert params["model"] is NET
@@ -54,7 +54,7 @@ def test_parameters_in_the_manner_of_scikit_learn(name):
     assert explainer.fit(TRAIN, NET.predict(TRAIN)) is explainer
 
 
-def test_a_clone_of_an_explainer_keeps_the_fitted_model():
+def test_clone_of_explainer_keeps_fitted_model():
     """A pipeline inside is data: cloning it would make an untrained one of it."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
@@ -88,7 +88,7 @@ def test_parameters_are_kept_as_given_and_checked_in_fit():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_called_certified_has_a_certificate(name):
+def test_certified_statuses_have_certificate(name):
     """And what has none is not called so: the checker and random shifts agree."""
     explainer = made(name).fit(TRAIN)
     result = explainer.explain(np.vstack([REFUSED, TRAIN[NET.predict(TRAIN) == 1][:2]]))
@@ -138,7 +138,7 @@ class Ones(Baseline):
         return [Candidate(np.ones(2)) for _ in X]
 
 
-def test_row_that_kills_its_worker_costs_only_itself(monkeypatch):
+def test_row_that_kills_worker_is_lost_alone(monkeypatch):
     """Rows that were lost in one block are tried again, each alone."""
     sizes, run = [], Workers.map
 
@@ -155,12 +155,12 @@ def test_row_that_kills_its_worker_costs_only_itself(monkeypatch):
     ]
 
 
-def test_a_baseline_gives_one_answer():
+def test_baseline_gives_one_answer():
     with raises(OptionError, name="count", value=2):
         made("RNCE").fit(TRAIN).explain(REFUSED, count=2)
 
 
-def test_people_who_have_the_class_are_told_its_label():
+def test_reason_of_already_valid_names_label():
     frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
     model = LogisticRegression(C=100.0).fit(frame, ["refused"] * 2 + ["approved"] * 2)
     for explainer in (pp.Proplace(model, 0.01), pp.baselines.Wachter(model)):
@@ -169,7 +169,7 @@ def test_people_who_have_the_class_are_told_its_label():
         assert found.reason.startswith("the network gives class 'approved' already")
 
 
-def test_times_of_fit_and_of_a_target_are_counted_and_shown(capsys):
+def test_times_of_fit_and_of_target_are_counted_and_shown(capsys):
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
     explainer = pp.Proplace(net, 0.05, k=3).fit(train, progress=True)

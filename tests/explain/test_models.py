@@ -49,7 +49,7 @@ def test_three_lines():
         assert (same.counterfactual == answer.counterfactual).all()
 
 
-def test_distances_do_not_depend_on_the_scaler():
+def test_distances_do_not_depend_on_scaler():
     """The same network behind two ways to write the same scaling."""
     frame, y = people()
     results = []
@@ -123,7 +123,7 @@ def test_true_and_false_need_no_schema(step, dtype):
     assert 0 < report.robust.sum() < 50
 
 
-def test_the_network_stays_as_it_is_where_true_is_one():
+def test_booleans_as_numbers_leave_network_unchanged():
     """So that a certificate is checked against the network of the model itself."""
     pipe, frame = owners()
     explainer = pp.Proplace(pipe, 0.001, k=5).fit(frame)
@@ -133,14 +133,14 @@ def test_the_network_stays_as_it_is_where_true_is_one():
     assert answer.certificate.check(pp.Model.of(pipe).network).accepted
 
 
-def test_a_bare_network_takes_true_and_false_by_name():
+def test_network_takes_true_and_false_by_name():
     net = pp.Network([([[1.0, 1.0]], [-1.5])])
     frame = pd.DataFrame({"x": [0.0, 0.2, 0.9, 1.0], "owner": [False, True, True, True]})
     (answer,) = pp.Proplace(net, 0.01, k=2).fit(frame).explain(frame[:1])
     assert answer.counterfactual["owner"] is True or answer.counterfactual["owner"] == np.True_
 
 
-def test_true_in_a_feature_that_is_described_as_a_number():
+def test_true_in_feature_that_is_described_as_number():
     pipe, frame = owners()
     schema = pp.Schema([pp.Continuous("income"), pp.Continuous("owner", 0, 1)])
     with pytest.raises(SchemaError) as caught:
@@ -153,7 +153,7 @@ def test_true_in_a_feature_that_is_described_as_a_number():
     assert pp.Proplace(pipe, 0.001, schema=schema).fit(frame).schema_.by_name["owner"] == feature
 
 
-def test_the_user_s_rules_hold():
+def test_user_s_rules_hold():
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)
     schema = pp.Schema(
@@ -183,7 +183,7 @@ def test_workers_need_no_source():
     np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
 
 
-def test_scaling_twice_is_asked_for_by_name():
+def test_scaling_twice_is_required_by_name():
     rng = np.random.default_rng(0)
     net = pp.Network([([[1.0, 1.0]], [-1.0])], scale=[2.0, 2.0], shift=[0.0, 0.0])
     schema = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 10)])
@@ -196,7 +196,7 @@ def test_scaling_twice_is_asked_for_by_name():
     assert pp.Model.of(net).with_schema(raw).predict(table).tolist() == net.predict(table).tolist()
 
 
-def test_a_bare_classifier_takes_any_encoding():
+def test_bare_classifier_takes_any_encoding():
     frame, y = people()
     schema = pp.Schema.infer(frame[["age", "income", "job", "sex"]], immutable=["age", "sex"])
     X = schema.encode(frame)
@@ -208,7 +208,7 @@ def test_a_bare_classifier_takes_any_encoding():
 
 
 @pytest.mark.parametrize("method", [pp.baselines.Rnce, pp.baselines.MilpR])
-def test_baselines_take_whole_models(method):
+def test_baselines_take_models(method):
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)
     refused = frame[pipe.predict(frame) == "no"].iloc[:3]
@@ -220,7 +220,7 @@ def test_baselines_take_whole_models(method):
 # -- certify -------------------------------------------------------------------------------------
 
 
-def test_certify_takes_the_model_and_the_table_by_names():
+def test_certify_takes_model_and_table_by_names():
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)
     model = pp.Model.of(pipe)
@@ -239,7 +239,7 @@ def test_certify_takes_the_model_and_the_table_by_names():
     assert (low < high).all()
 
 
-def test_certify_matches_a_schema_by_names():
+def test_certify_matches_schema_by_names():
     rng = np.random.default_rng(0)
     net = pp.Network([([[1.0, -2.0]], [0.3])])
     schema = pp.Schema([pp.Continuous("a", 0, 10), pp.Continuous("b", 0, 10)])
@@ -252,7 +252,7 @@ def test_certify_matches_a_schema_by_names():
 
 
 @pytest.mark.parametrize("step", ["passthrough", StandardScaler()])
-def test_required_model_takes_true_and_false_without_a_schema(step):
+def test_required_model_takes_true_and_false_without_schema(step):
     pipe, frame = owners(step)
     later = clone(pipe).set_params(mlpclassifier__alpha=0.01).fit(frame, pipe.predict(frame))
     refused = frame[pipe.predict(frame) == "no"].head(8)

@@ -82,7 +82,7 @@ def refused(model, count=6):
 
 
 @kinds
-def test_fit_compares_every_row_of_an_array(kind):
+def test_fit_compares_every_row_of_array(kind):
     model, negate = read(kind)
     pp.Proplace(model, 0.002, k=5).fit(X)
     negate()
@@ -93,7 +93,7 @@ def test_fit_compares_every_row_of_an_array(kind):
 
 
 @kinds
-def test_fit_compares_encoded_rows_of_a_schema(kind):
+def test_fit_compares_encoded_rows_of_schema(kind):
     model, negate = read(kind)
     rows = SCHEMA.encode(pd.DataFrame(np.round(50.0 * X, 2), columns=list("abc")))
     pp.Proplace(model, 0.002, schema=SCHEMA, k=5).fit(rows)
@@ -103,7 +103,7 @@ def test_fit_compares_encoded_rows_of_a_schema(kind):
 
 
 @kinds
-def test_explain_withholds_counterfactuals_of_arrays_that_the_original_refuses(kind):
+def test_explain_withholds_counterfactuals_of_arrays_that_original_refuses(kind):
     model, negate = read(kind)
     explainer = pp.Proplace(model, 0.002, k=5).fit(X)
     people = np.vstack([refused(model), X[model.predict(X) == 1][:2]])
@@ -121,7 +121,7 @@ def test_explain_withholds_counterfactuals_of_arrays_that_the_original_refuses(k
 
 
 @kinds
-def test_parts_of_a_stream_and_encoded_rows_are_checked(kind):
+def test_parts_of_stream_and_encoded_rows_are_checked(kind):
     model, negate = read(kind)
     rows = SCHEMA.encode(pd.DataFrame(np.round(50.0 * X, 2), columns=list("abc")))
     explainer = pp.Proplace(model, 0.002, schema=SCHEMA, k=5).fit(rows)
@@ -134,7 +134,7 @@ def test_parts_of_a_stream_and_encoded_rows_are_checked(kind):
         assert {e.status for e in part} == {"model_mismatch"}
 
 
-def test_condition_in_forward_is_found_on_the_training_rows_or_the_counterfactual():
+def test_condition_in_forward_is_found_on_training_rows_or_counterfactual():
     """The module negates its output for a batch whose sum is above 0, from after it was read."""
     torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1)).double().eval()
@@ -174,7 +174,7 @@ def test_required_model_is_compared_and_evaluated_on_arrays():
 
 
 @kinds
-def test_certify_compares_its_rows_with_the_original(kind):
+def test_certify_compares_its_rows_with_original(kind):
     model, negate = read(kind)
     report = pp.certify(model, X, 0.002)
     assert report.checked_with_original
@@ -208,7 +208,7 @@ def files(folder):
 
 
 @pytest.mark.parametrize("kind", ["network", "npz", "onnx"])
-def test_result_says_that_the_original_was_not_run(kind, tmp_path):
+def test_result_reports_that_original_was_not_run(kind, tmp_path):
     source = files(tmp_path)[kind]
     explainer = pp.Proplace(source, 0.002, k=5).fit(X)
     result = explainer.explain(refused(explainer.model_, 3))
@@ -224,7 +224,7 @@ def test_result_says_that_the_original_was_not_run(kind, tmp_path):
     assert "The original model itself was run" not in page
 
 
-def test_result_says_that_the_original_was_run(tmp_path):
+def test_result_reports_that_original_was_run(tmp_path):
     model, _ = read("torch")
     explainer = pp.Proplace(model, 0.002, k=5).fit(X)
     result = explainer.explain(refused(model, 3))
@@ -243,7 +243,7 @@ def test_result_says_that_the_original_was_run(tmp_path):
     assert "The original model could not be run on 1 of 2 answers" in page
 
 
-def test_onnx_file_is_asked_without_its_runtime(tmp_path, monkeypatch):
+def test_onnx_file_is_evaluated_without_runtime(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     skl2onnx = pytest.importorskip("skl2onnx")
     path = tmp_path / "m.onnx"
@@ -258,7 +258,7 @@ def test_onnx_file_is_asked_without_its_runtime(tmp_path, monkeypatch):
         assert result.provenance.has_original
 
 
-def test_folder_and_ledger_keep_whether_the_original_was_run(tmp_path):
+def test_folder_and_ledger_keep_whether_original_was_run(tmp_path):
     from proplace.batch import explain_file
 
     for n, source in enumerate((module(), pp.Model.of(module()).network)):

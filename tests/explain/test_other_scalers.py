@@ -41,7 +41,7 @@ def past():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
+def test_box_behind_other_scalers_is_refused(main, past, tmp_path):
     frame, _ = table(0)
     box = pp.Shifts.bounding(past)
     box.save(tmp_path / "box.npz")
@@ -65,7 +65,7 @@ def test_a_box_behind_other_scalers_is_refused(main, past, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_box_of_bare_networks_says_nothing_of_the_table(main, past):
+def test_box_of_networks_states_nothing_of_table(main, past):
     frame, _ = table(0)
     bare = pp.Shifts.bounding([pp.Model.of(one).network for one in past])
     with raises(DeltaError, name="delta", match="encoded_as"):
@@ -76,7 +76,7 @@ def test_a_box_of_bare_networks_says_nothing_of_the_table(main, past):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_behind_the_model_in_use_each_model_of_the_box_accepts_the_answers(main, past):
+def test_behind_model_current_each_model_of_box_accepts_answers(main, past):
     frame, _ = table(0)
     box = pp.Shifts.bounding(past, source=main)
     assert box.encoding == pp.Model.of(main).encoding

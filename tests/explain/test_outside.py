@@ -69,7 +69,7 @@ def anywhere(seed):
 @pytest.mark.parametrize("tables", [outside, anywhere])
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 @pytest.mark.parametrize("rules", RULES, ids=[str(r) for r in RULES])
-def test_written_answer_in_a_box_is_legal_and_not_nearer_than_its_bound(rules, search, tables):
+def test_written_answer_in_box_is_legal_and_not_nearer_than_its_bound(rules, search, tables):
     """Every legal point is enumerated; the bound is below the nearest robust one."""
     first, second = rules
     schema = pp.Schema(
@@ -134,7 +134,7 @@ def hull_points(vertices, count=250):
 
 
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
-def test_the_nearest_legal_robust_point_of_the_hulls(search):
+def test_nearest_legal_robust_point_of_hulls(search):
     schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])
     k, met, between = 6, 0, 0
     for seed, (a, b) in itertools.product(
@@ -206,7 +206,7 @@ def test_no_training_row_and_no_person_is_lost(seed):
 
 
 @pytest.mark.parametrize("count", [5, 4097 * 2])
-def test_one_more_value_of_a_grid(count):
+def test_one_more_value_of_grid(count):
     """Numbers, cells and neighbours, against plain lists."""
     rng = np.random.default_rng(count)
     column = pp.Schema([pp.Continuous("v", 0, count - 1, step=1, scaling="none")]).columns[0]
@@ -310,7 +310,7 @@ def test_person_outside_is_explained(explainer, change):
         ({"share": "much"}, "'much' is not a number"),
     ],
 )
-def test_person_without_a_number_is_no_person(explainer, change, words):
+def test_person_without_number_is_not_person(explainer, change, words):
     e, other = explainer.explain(pd.DataFrame([BASE | change, BASE]), gap=0)
     assert e.status == "bad_input"
     assert words in e.reason
@@ -337,7 +337,7 @@ def test_range_with_one_end_is_widened():
         ({"ranges": {"income": (300, 600)}, "immutable": ["income"]}, {"income": 100}),
     ],
 )
-def test_request_is_wider_for_a_person_outside_of_its_ranges(explainer, wishes, person):
+def test_request_is_wider_for_person_outside_of_its_ranges(explainer, wishes, person):
     e = explainer.explain(pd.DataFrame([BASE | person]), **wishes)[0]
     assert e.found, e.reason
     for name, (low, high) in wishes["ranges"].items():
@@ -347,7 +347,7 @@ def test_request_is_wider_for_a_person_outside_of_its_ranges(explainer, wishes, 
             assert e.counterfactual[name] == own
 
 
-def test_steps_go_on_outside_of_the_range(explainer):
+def test_steps_go_on_outside_of_range(explainer):
     wide = SCHEMA.widened(SCHEMA.encode_people(pd.DataFrame([BASE | {"income": -37}]))[0][0])
     income = wide.by_name["income"]
     assert (income.lower, income.upper, income.step) == (-40, 1000, 10)
@@ -388,7 +388,7 @@ def test_other_methods_stay_legal(name):
             assert -0.2 <= new["share"] <= 1
 
 
-def test_the_command_line_explains_the_same_people(explainer, tmp_path):
+def test_command_line_explains_same_people(explainer, tmp_path):
     NET.save(tmp_path / "net.npz")
     SCHEMA.write(tmp_path / "schema.yaml")
     table(200).to_csv(tmp_path / "train.csv", index=False)

@@ -105,7 +105,7 @@ def deadly(flag, killer, *, always):
     return shared
 
 
-def test_the_parcel_is_opened_once_in_each_process(backend, tmp_path):
+def test_parcel_is_opened_once_in_each_process(backend, tmp_path):
     log = tmp_path / "log"
     with workers_of(loud(log), backend) as workers:
         first = list(workers.map(range(40)))
@@ -118,13 +118,13 @@ def test_the_parcel_is_opened_once_in_each_process(backend, tmp_path):
     assert set(opened.values()) == {1}
 
 
-def test_an_item_that_always_kills_is_reported_and_the_others_are_done(tmp_path):
+def test_item_that_always_kills_is_reported_and_others_are_done(tmp_path):
     with workers_of(deadly(tmp_path / "died", 3, always=True), loky()) as workers:
         found = list(workers.map(range(8)))
     assert found == ["lost 3" if n == 3 else n * n for n in range(8)]
 
 
-def test_workers_that_all_fail_end_the_run(monkeypatch):
+def test_workers_that_all_fail_end_run(monkeypatch):
     monkeypatch.setattr("proplace.explain.parallel._ATTEMPTS", 1)
     monkeypatch.setattr("proplace.explain.parallel._LOST", 1)
 
@@ -138,7 +138,7 @@ def test_workers_that_all_fail_end_the_run(monkeypatch):
             next(results)
 
 
-def test_errors_of_the_caller_are_not_tried_again(tmp_path):
+def test_errors_of_caller_are_not_tried_again(tmp_path):
     log = tmp_path / "log"
 
     def shared(item):
@@ -164,7 +164,7 @@ def test_one_job_starts_no_process_and_pickles_nothing():
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_the_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
+def test_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
     """It has a name only where the system does not show the open files of a process."""
     if named:
         monkeypatch.setattr("proplace.explain.parallel._PROC", tmp_path / "nowhere")
@@ -177,7 +177,7 @@ def test_the_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
     assert [path.name for path in tmp_path.iterdir()] == ["died"]
 
 
-def test_an_answer_takes_all_failures_back(tmp_path, monkeypatch):
+def test_answer_takes_all_failures_back(tmp_path, monkeypatch):
     """Failures count only while nothing is done: else healthy items would be given up."""
     monkeypatch.setattr("proplace.explain.parallel._ATTEMPTS", 1)
     folder = str(tmp_path)
@@ -195,7 +195,7 @@ def test_an_answer_takes_all_failures_back(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["2", "5"]
 
 
-def test_items_that_are_lost_far_apart_do_not_end_the_run(monkeypatch):
+def test_items_that_are_lost_far_apart_do_not_end_run(monkeypatch):
     monkeypatch.setattr("proplace.explain.parallel._ATTEMPTS", 0)
     monkeypatch.setattr("proplace.explain.parallel._LOST", 1)
 
@@ -208,7 +208,7 @@ def test_items_that_are_lost_far_apart_do_not_end_the_run(monkeypatch):
         assert list(workers.map(range(5))) == [0, "lost 1", 2, "lost 3", 4]
 
 
-def test_a_result_of_another_item_is_not_taken(monkeypatch):
+def test_result_of_another_item_is_not_taken(monkeypatch):
     """A pool that broke may hand over what was asked before; it is dismissed and asked again."""
     asked = []
 
@@ -305,7 +305,7 @@ def test_explanations_are_those_of_one_process(backend, world):
     assert (table["status"] == "optimal").sum() > 40
 
 
-def test_a_bad_row_stays_one_if_its_worker_dies(monkeypatch, world):
+def test_bad_row_stays_one_if_its_worker_dies(monkeypatch, world):
     """No worker is needed to say what is wrong with it, and it cannot be shown in original units."""
     explainer, people, _ = world
     monkeypatch.setattr(Workers, "map", lambda self, items: map(self._lost, items))
@@ -335,7 +335,7 @@ def _pids(backend):
 
 
 @pytest.mark.slow
-def test_a_worker_killed_from_outside_changes_no_answer(backend, world):
+def test_worker_killed_from_outside_changes_no_answer(backend, world):
     explainer, people, table = world
     killed = []
 

@@ -124,7 +124,7 @@ def test_weights_by_spread():
             check_promise(explainer, world.schema, answer)
 
 
-def test_the_box_is_not_farther_than_the_hull():
+def test_box_is_not_farther_than_hull():
     for seed in range(3):
         world = World(seed, **WITHOUT_STEPS)
         frame = world.refused(4)
@@ -150,7 +150,7 @@ def test_more_neighbours_are_not_farther():
 
 
 @pytest.mark.usefixtures("small_slack")
-def test_no_shifts_is_the_plain_plausible_counterfactual():
+def test_no_shifts_is_plain_plausible_counterfactual():
     world = World(4, **WITHOUT_STEPS)
     explainer = world.explainer(delta=0.0)
     paper = world.explainer(delta=0.0, search="bilevel").explain(world.refused(4), gap=0)
@@ -217,7 +217,7 @@ def whole_hull(net, schema, x, neighbours, weights, asked):
 
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("seed", seeds(3, 10))
-def test_the_nearest_profile_is_the_nearest_of_the_whole_hull(seed):
+def test_nearest_profile_is_nearest_of_whole_hull(seed):
     rng = np.random.default_rng(seed)
     schema = Schema(
         [
@@ -283,7 +283,7 @@ def test_one_margin_for_all_rows():
     assert explainer._robust_rows(1).slack == explainer_module.SLACK
 
 
-def test_rows_must_keep_the_slack():
+def test_rows_must_keep_slack():
     """A row whose worst margin is the margin but not more may not span the region."""
     net = pp.Network([([[1.0]], [-0.5])])
     train = np.array([[0.5 + 2e-6], [0.5 + 0.5e-4], [0.5 + 2e-4], [0.9]])
@@ -293,7 +293,7 @@ def test_rows_must_keep_the_slack():
 
 @pytest.mark.parametrize("seed", seeds(1, 5))
 @pytest.mark.parametrize("region", ["hull", "box"])
-def test_several_answers_differ_in_what_they_change(seed, region):
+def test_alternatives_change_different_features(seed, region):
     world = World(seed)
     explainer = world.explainer(region=region)
     frame = world.refused(3)
@@ -315,7 +315,7 @@ def test_several_answers_differ_in_what_they_change(seed, region):
     check_table(world.schema, result)
 
 
-def test_too_many_profiles_for_a_box():
+def test_too_many_profiles_for_box():
     schema = Schema([pp.Binary(f"b{i}") for i in range(16)])
     net = pp.Network([(np.ones((1, 16)), [-8.5])])
     train = np.ones((2, 16))

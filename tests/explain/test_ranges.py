@@ -55,7 +55,7 @@ def within(e, rng, count):
 
 
 @pytest.mark.parametrize("tolerance", [None, TOLERANCE])
-def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
+def test_guaranteed_ranges_are_accepted_everywhere(lender, tolerance):
     explainer, result = explained(lender, tolerance=tolerance, people=30)
     (models,) = explainer.guarantee_.members
     rng, wide, less = np.random.default_rng(1), 0, 0
@@ -82,7 +82,7 @@ def test_everything_that_is_said_to_hold_is_accepted(lender, tolerance):
     assert min(wide, less) >= 2
 
 
-def test_what_is_not_claimed_is_often_false(lender):
+def test_values_beyond_claims_are_often_refused(lender):
     """Age is best in the middle: all that lies beyond it is refused somewhere, and never claimed."""
     explainer, result = explained(lender)
     (models,) = explainer.guarantee_.members
@@ -108,7 +108,7 @@ def test_what_is_not_claimed_is_often_false(lender):
     assert broken >= 1
 
 
-def test_answers_are_the_same_with_and_without(lender, monkeypatch):
+def test_answers_are_same_with_and_without(lender, monkeypatch):
     _, wide = explained(lender)
     monkeypatch.setattr(prove, "MOST_CHANGES", 0)
     _, plain = explained(lender)
@@ -119,7 +119,7 @@ def test_answers_are_the_same_with_and_without(lender, monkeypatch):
         assert "low" not in one.certificate.facts
 
 
-def test_ranges_of_many_changes_are_the_tolerance(lender, monkeypatch):
+def test_ranges_of_many_changes_are_tolerance(lender, monkeypatch):
     monkeypatch.setattr(prove, "MOST_CHANGES", 1)
     _, result = explained(lender, tolerance={"income": 0.3, "debt": 0.1})
     several = [e for e in result if len(e.changed) > 1]
@@ -132,7 +132,7 @@ def test_ranges_of_many_changes_are_the_tolerance(lender, monkeypatch):
         }
 
 
-def test_ranges_pass_a_limit_of_the_change_but_no_rule(lender):
+def test_ranges_pass_limit_of_change_but_no_rule(lender):
     """An income of 60 more is the most that is asked for; a linear rule binds income and debt."""
     limited = schema(income=pp.Continuous("income", 0, 100, step=1, max_increase=60))
     _, result = explained(lender, schema=limited)
@@ -157,7 +157,7 @@ def test_ranges_pass_a_limit_of_the_change_but_no_rule(lender):
     assert any({"income", "debt"} & set(e.guaranteed_ranges) for e in free)
 
 
-def test_no_claim_without_an_end():
+def test_no_claim_without_end():
     """Columns of a bare network have no ranges."""
     net = pp.Network([([[1.0, -1.0]], [0.0])])
     rows = np.random.default_rng(0).uniform(-1, 1, (50, 2))
@@ -166,7 +166,7 @@ def test_no_claim_without_an_end():
     assert e.guaranteed_ranges == {}
 
 
-def test_several_networks_must_all_accept_it(lender):
+def test_all_required_models_accept_ranges(lender):
     model, table = lender
     accepted = model.predict(table)
     net = MLPClassifier((5,), max_iter=900, random_state=1, learning_rate_init=0.02)
@@ -184,7 +184,7 @@ def test_several_networks_must_all_accept_it(lender):
     assert wide
 
 
-def test_the_same_whoever_else_is_explained(lender):
+def test_ranges_do_not_depend_on_other_people(lender):
     _, one = explained(lender, people=2)
     _, two = explained(lender, people=4)
     two = two[:2]

@@ -31,7 +31,7 @@ def made(explainer=None, rows=ROWS):
     return explainer.fit(rows).explain(PERSON).provenance
 
 
-def test_it_says_what_was_asked_of_what():
+def test_provenance_contains_request_and_model():
     found = made()
     plain = struct.pack("<8d", 0.2, 0.1, 0.9, 0.8, 0.9, 0.8, 0.7, 0.0)
     assert found.training_digest == hashlib.sha256(b"4 2\n" + plain).hexdigest()
@@ -65,7 +65,7 @@ def test_it_says_what_was_asked_of_what():
     }
 
 
-def test_a_file_is_known_by_its_name_and_digest(tmp_path):
+def test_file_is_known_by_its_name_and_digest(tmp_path):
     path = tmp_path / "model in use.npz"
     NET.save(path)
     found = made(pp.Proplace(path, 0.05))
@@ -89,7 +89,7 @@ def test_required_models_are_known_by_their_own_digests(tmp_path):
     assert also["delta"] == 0.01
 
 
-def test_a_model_in_memory_is_known_by_its_type_and_the_target_by_its_label():
+def test_model_in_memory_is_known_by_its_type_and_target_by_its_label():
     frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 0.0]})
     pipe = make_pipeline(StandardScaler(), LogisticRegression(C=100.0))
     pipe.fit(frame, ["no", "no", "yes", "yes"])
@@ -100,7 +100,7 @@ def test_a_model_in_memory_is_known_by_its_type_and_the_target_by_its_label():
     assert json.loads(json.dumps(result.provenance.to_dict()))["target"] == 7
 
 
-def test_the_date_is_now_in_utc_or_what_the_environment_says(monkeypatch):
+def test_date_is_now_in_utc_or_from_environment(monkeypatch):
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     before = datetime.now(UTC).replace(microsecond=0)
     date = datetime.fromisoformat(made().date)
@@ -113,7 +113,7 @@ def test_the_date_is_now_in_utc_or_what_the_environment_says(monkeypatch):
             made()
 
 
-def test_the_date_is_not_what_two_runs_differ_in(monkeypatch):
+def test_comparison_ignores_date(monkeypatch):
     found = []
     for seconds in ("0", "100000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)
@@ -141,7 +141,7 @@ def test_another_question_is_another_provenance(other):
     assert other() != made()
 
 
-def test_parts_and_streams_keep_it(monkeypatch):
+def test_parts_and_streams_keep_provenance(monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     explainer = pp.Proplace(NET, 0.05).fit(ROWS)
     whole = explainer.explain([*PERSON, *PERSON]).provenance
@@ -151,7 +151,7 @@ def test_parts_and_streams_keep_it(monkeypatch):
     assert pp.Explanations([]).provenance is None
 
 
-def test_other_methods_say_it_too():
+def test_baselines_have_provenance():
     plain = made(pp.baselines.Wachter(NET))
     assert (plain.method, plain.delta, plain.k, plain.region) == ("Wachter", 0.0, None, None)
     assert made(pp.baselines.Rnce(NET, 0.02)).delta == 0.02
@@ -185,7 +185,7 @@ def test_json_and_back():
         ("region", 7),
     ],
 )
-def test_what_no_run_has_written_is_refused(name, value):
+def test_provenance_with_wrong_values_is_rejected(name, value):
     with raises(InputError, name=name):
         Provenance.from_dict(made().to_dict() | {name: value})
 
@@ -214,7 +214,7 @@ def test_member_that_no_run_has_written_is_refused(name, value):
 
 
 @pytest.mark.parametrize("fields", [{}, [], None, {"date": "2025-01-31T00:00:00Z"}])
-def test_what_is_no_provenance_is_refused(fields):
+def test_provenance_with_wrong_fields_is_rejected(fields):
     with raises(InputError, name=None, match="fields"):
         Provenance.from_dict(fields)
     with raises(InputError, name=None, match="fields"):

@@ -132,7 +132,7 @@ def test_pipelines_with_their_own_scalers(schema):
     assert result[0].setting.guarantee.members == explainer.guarantee_.members
 
 
-def test_the_other_network_is_what_the_model_itself_says():
+def test_required_network_agrees_with_original_model():
     """On the rows of the current model, with the trained layers as they are."""
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.02, required_models=list(pipes[1:])).fit(table)
@@ -173,7 +173,7 @@ def modules():
     return X, tuple(found)
 
 
-def test_a_torch_module_of_another_architecture():
+def test_torch_module_of_another_architecture():
     X, (one, two) = modules()
     explainer = pp.Proplace(one, 0.02, required_models=[(two, 0.01)], k=8).fit(X)
     assert [models.network.widths for models in explainer.guarantee_.members] == [(6,), (5, 4)]
@@ -192,7 +192,7 @@ def test_a_torch_module_of_another_architecture():
 
 
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
-def test_a_model_in_use_that_lies_outside_of_its_box(search):
+def test_model_current_that_lies_outside_of_its_box(search):
     """A box learned elsewhere: it and the current model both have a say."""
     net = pp.Network([([[1.0, 0.2]], [-0.5])])
     low, high = (pp.Network([([[w, 1.0]], [-0.6])]) for w in (0.1, 0.2))
@@ -216,7 +216,7 @@ def test_a_model_in_use_that_lies_outside_of_its_box(search):
     assert len(inside.explain([[0.1, 0.1]], gap=0).provenance.guarantee["members"]) == 1
 
 
-def test_another_network_outside_of_its_box_has_a_say_too():
+def test_another_network_outside_of_its_box_has_state_too():
     one, two = pp.Network([([[1.0]], [-0.2])]), pp.Network([([[1.0]], [-0.8])])
     box = pp.Shifts(pp.Network([([[1.0]], [-0.4])]), pp.Network([([[1.0]], [-0.3])]))
     explainer = pp.Proplace(one, 0.0, required_models=[(two, box)], region="box").fit(
@@ -231,7 +231,7 @@ def test_another_network_outside_of_its_box_has_a_say_too():
     assert answer.encoded_counterfactual[0] == pytest.approx(0.8, abs=1e-3)
 
 
-def test_the_fallback_is_robust_for_all(monkeypatch):
+def test_fallback_is_robust_for_all(monkeypatch):
     """Where the search gives nothing, the nearest neighbour that is robust for every network."""
     (one, two, _), X = three_lines()
     unknown = SearchResult(None, np.inf, 0.0, "unknown")
@@ -252,7 +252,7 @@ def test_the_fallback_is_robust_for_all(monkeypatch):
         np.testing.assert_array_equal(proved.point, order[first])
 
 
-def test_another_model_that_is_not_what_was_read_is_refused(monkeypatch):
+def test_required_model_that_differs_from_import_is_rejected(monkeypatch):
     table, pipes = lender()
     plain = pipes[2].predict
     monkeypatch.setattr(pipes[2], "predict", lambda X: np.where(plain(X) == "yes", "no", "yes"))
@@ -280,7 +280,7 @@ def three_lines():
     return [pp.Network([([[1.0, 1.0]], [-b])]) for b in (0.5, 0.9, 3.0)], X
 
 
-def test_the_reason_says_which_network_leaves_nothing(tmp_path):
+def test_reason_names_network_without_robust_rows(tmp_path):
     (one, two, never), X = three_lines()
     path = tmp_path / "challenger.npz"
     two.save(path)
@@ -304,7 +304,7 @@ def test_the_reason_says_which_network_leaves_nothing(tmp_path):
     assert "robust for each of the current model, network 2" in boxed.reason
 
 
-def test_rules_that_leave_nothing_for_one_of_the_networks():
+def test_rules_that_leave_nothing_for_one_of_networks():
     (one, two, _), X = three_lines()
     schema = pp.Schema(
         [pp.Continuous("a", 0, 1, immutable=True), pp.Continuous("b", 0, 1, max_increase=0.3)]
@@ -331,7 +331,7 @@ def test_rules_that_leave_nothing_for_one_of_the_networks():
     assert "every network: 0 for" not in reason
 
 
-def test_already_valid_is_up_to_the_model_in_use():
+def test_already_valid_is_up_to_model_current():
     (one, two, _), X = three_lines()
     explainer = pp.Proplace(one, 0.01, required_models=[(two, 0.01)], k=3).fit(X)
     sure, halfway, other = explainer.explain([[0.9, 0.9], [0.4, 0.4], [0.1, 0.1]], gap=0)
@@ -348,7 +348,7 @@ def test_already_valid_is_up_to_the_model_in_use():
     assert other.found
 
 
-def test_an_answer_that_another_model_refuses_is_withheld(monkeypatch):
+def test_answer_that_another_model_refuses_is_withheld(monkeypatch):
     """The model itself has the last word, as the current model has."""
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.01, required_models=[pipes[2]], k=5).fit(table)
@@ -401,7 +401,7 @@ def test_workers_get_no_other_models():
     assert explainer.required_models == [pipes[1]]
 
 
-def test_a_batch_of_other_networks_is_another_question(tmp_path):
+def test_batch_of_other_networks_is_another_question(tmp_path):
     (one, two, _), X = three_lines()
     table = tmp_path / "people.csv"
     frame = pd.DataFrame(X, columns=["a", "b"])
@@ -429,7 +429,7 @@ def test_provenance_is_read_back():
             Provenance.from_dict({**made.to_dict(), "guarantee": {"members": wrong}})
 
 
-def test_the_time_limit_holds():
+def test_time_limit_holds():
     table, pipes = lender()
     people = refused(table, pipes[0], 2)
     explainer = pp.Proplace(pipes[0], 0.02, required_models=[pipes[1]], k=5, time_limit=1e-6).fit(
@@ -477,13 +477,13 @@ def test_names(tmp_path):
         ([[1, 2]], [1, 2]),
     ],
 )
-def test_also_is_a_list_of_models(also, value):
+def test_also_is_list_of_models(also, value):
     (one, _, _), X = three_lines()
     with raises(OptionError, name="required_models", value=value):
         pp.Proplace(one, 0.01, required_models=also).fit(X)
 
 
-def test_a_network_for_other_rows_is_refused():
+def test_network_for_other_rows_is_refused():
     (one, _, _), X = three_lines()
     for wrong in (
         pp.Network([([[1.0, 1.0, 1.0]], [0.0])]),
@@ -513,7 +513,7 @@ def test_models_of_other_classes_or_columns_are_refused():
         pp.Proplace(pipes[0], 0.01, required_models=[tall]).fit(table)
 
 
-def test_required_model_without_its_extra_names_the_command_that_installs_it(tmp_path, monkeypatch):
+def test_required_model_without_its_extra_names_command_that_installs_it(tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_bytes(b"anything")
     monkeypatch.setitem(sys.modules, "onnx", None)
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
@@ -522,7 +522,7 @@ def test_required_model_without_its_extra_names_the_command_that_installs_it(tmp
         explainer.fit([[0.2, 0.1], [0.9, 0.8]])
 
 
-def test_a_model_that_does_not_say_how_it_reads_the_table_is_refused():
+def test_required_model_without_columns_is_rejected():
     """Beside one that scales its columns: are these its columns before or after that?"""
     rng = np.random.default_rng(0)
     X = rng.uniform(0.0, 50.0, (100, 3))
@@ -542,7 +542,7 @@ def test_a_model_that_does_not_say_how_it_reads_the_table_is_refused():
     )
 
 
-def test_a_bare_network_beside_recoded_columns_is_refused():
+def test_network_beside_recoded_columns_is_refused():
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"a": rng.uniform(0, 9, 80), "b": rng.integers(0, 2, 80) * 1.0})
     with warnings.catch_warnings():
@@ -566,7 +566,7 @@ def test_delta_of_another_network_is_checked():
         pp.Proplace(one, 0.01, required_models=["missing.npz"]).fit(X)
 
 
-def test_reasons_speak_of_the_box_where_delta_is_one():
+def test_reason_names_shift_set_instead_of_delta():
     rng = np.random.default_rng(0)
     layers = [(rng.normal(size=(6, 3)), rng.normal(size=6)), (rng.normal(size=(1, 6)), [0.1])]
     net, rows = pp.Network(layers), rng.normal(size=(60, 3))

@@ -40,7 +40,7 @@ def test_repeated_runs_agree():
     same(one[2:3], explainer.explain(frame.iloc[2:3]))  # nor from other rows
 
 
-def test_a_second_fit_forgets_the_first():
+def test_second_fit_forgets_first():
     world, other = World(2), World(2, rows=90)
     frame = world.refused(4)
     explainer = world.explainer()
@@ -91,7 +91,7 @@ def test_repeated_labels(index):
     assert list(result.to_frame().index) == index
 
 
-def test_tables_without_a_schema():
+def test_tables_without_schema():
     net, train = two_columns()
     for columns in (["a", "b"], [0, 1]):
         table = pd.DataFrame(train, columns=columns)
@@ -103,7 +103,7 @@ def test_tables_without_a_schema():
         assert list(result.to_frame().columns[:2]) == [str(name) for name in columns]
 
 
-def test_interrupt_returns_what_is_done(monkeypatch):
+def test_interrupt_returns_finished_explanations(monkeypatch):
     world = World(0)
     frame = world.refused(5)
     explainer = world.explainer()
@@ -145,13 +145,13 @@ def test_signed_zero_is_zero():
         assert a.distance == pytest.approx(b.distance, abs=1e-7)
 
 
-def test_count_of_people_without_an_answer():
+def test_count_of_people_without_answer():
     net, train = two_columns()
     result = pp.Proplace(net, 5.0).fit(train).explain([[0.2, 0.3], [0.9, 0.9]], count=3)
     assert [e.status for e in result] == ["no_robust_neighbour", "already_valid"]
 
 
-def test_explanations_as_a_sequence():
+def test_explanations_as_sequence():
     world = World(0, **WITHOUT_STEPS)
     result = world.explainer().explain(world.refused(4))
     assert len(result) == 4
@@ -242,7 +242,7 @@ def test_options(options, error, name):
     assert isinstance(caught.value, ProplaceError)
 
 
-def test_errors_of_the_calls():
+def test_errors_of_calls():
     net, train = two_columns()
     explainer = pp.Proplace(net, 0.05)
     for call in (lambda: explainer.explain(train), explainer.robust_rows):

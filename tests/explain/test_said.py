@@ -38,7 +38,7 @@ def gaps():
     return pipe, refused
 
 
-def test_a_missing_cell_is_not_told_as_a_fact(gaps):
+def test_missing_cell_is_described_as_imputed(gaps):
     pipe, refused = gaps
     result = pp.Proplace(pipe, 0.003, k=5).fit(TABLE).explain(refused, "yes")
     assert all(e.found for e in result)
@@ -66,7 +66,7 @@ def test_stream_names_imputed_features_of_each_part(gaps):
     assert [e.imputed for e in found] == [e.imputed for e in whole]
 
 
-def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
+def test_results_folder_contains_imputed_features(gaps, tmp_path):
     pipe, refused = gaps
     refused.to_csv(tmp_path / "people.csv", index=False)
     explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
@@ -78,7 +78,7 @@ def test_a_folder_of_results_knows_what_was_missing(gaps, tmp_path):
     assert [e.describe().sentence for e in read] == [e.describe().sentence for e in result]
 
 
-def test_a_range_without_the_models_own_value_is_refused(gaps):
+def test_range_without_models_own_value_is_refused(gaps):
     pipe, _ = gaps
     schema = pp.Schema([pp.Continuous(name, 60, 100, step=0.1) for name in TABLE])
     with raises(SchemaError, name="income", match="60.0 to"):
@@ -105,7 +105,7 @@ FOLDED = "those with batch norm folded in"
 
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("delta", [0.001, [(0.001, 0.002), (0.001, 0.001)]])
-def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delta, tmp_path):
+def test_sentence_names_trained_weights(norm, delta, tmp_path):
     source, X = module(norm=norm)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     explainer = pp.Proplace(source, delta, k=5).fit(frame)
@@ -132,7 +132,7 @@ def test_what_is_proved_of_trained_weights_is_said_of_trained_weights(norm, delt
     assert read[0].setting.current.network == explainer.net_
 
 
-def test_what_is_proved_of_folded_weights_is_said_of_folded_weights():
+def test_sentence_names_folded_weights():
     source, X = module(norm=True)
     net = pp.Model.of(source).network
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -142,7 +142,7 @@ def test_what_is_proved_of_folded_weights_is_said_of_folded_weights():
         assert FOLDED in e.describe().sentence
 
 
-def test_a_results_folder_whose_batch_norm_was_changed_is_refused(tmp_path):
+def test_results_folder_whose_batch_norm_was_changed_is_refused(tmp_path):
     source, X = module(norm=True)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     explainer = pp.Proplace(source, 0.001, k=5).fit(frame)
@@ -156,7 +156,7 @@ def test_a_results_folder_whose_batch_norm_was_changed_is_refused(tmp_path):
         pp.read_results(tmp_path / "out")
 
 
-def test_people_who_have_the_class_are_asked_of_the_model_too():
+def test_original_model_evaluates_people_with_target_class():
     pipe = fitted(StandardScaler())
     explainer = pp.Proplace(pipe, 0.003, k=5).fit(TABLE)
     accepted = TABLE[pipe.predict(TABLE) == "yes"][:4]
@@ -183,7 +183,7 @@ def test_withheld_counterfactual_keeps_no_claim():
         assert e.nearest_row is None
 
 
-def test_pictures_of_models_with_a_matrix_in_front(tmp_path):
+def test_pictures_of_models_with_matrix_in_front(tmp_path):
     pipe = fitted(StandardScaler(), PCA(2))
     result = (
         pp.Proplace(pipe, 0.003, k=5)
@@ -196,7 +196,7 @@ def test_pictures_of_models_with_a_matrix_in_front(tmp_path):
     assert "<img" in result.report(tmp_path / "page.html").read_text()
 
 
-def test_pictures_of_people_outside_of_a_range(tmp_path):
+def test_pictures_of_people_outside_of_range(tmp_path):
     net = pp.Network([([[-1.0, 0.5]], [0.2])])
     schema = pp.Schema(
         [
@@ -214,7 +214,7 @@ def test_pictures_of_people_outside_of_a_range(tmp_path):
     result.report(tmp_path / "page.html")
 
 
-def test_a_draft_of_a_schema_keeps_what_the_model_fills_in_legal(tmp_path):
+def test_drafted_schema_contains_imputed_values(tmp_path):
     """Also where it lies outside of the table's own range."""
     from skl2onnx import to_onnx
     from typer.testing import CliRunner

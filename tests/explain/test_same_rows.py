@@ -159,14 +159,14 @@ def test_every_table_in_python(folder, expected, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_file_on_the_command_line(folder, expected, tmp_path, name):
+def test_every_file_on_command_line(folder, expected, tmp_path, name):
     found = on_the_command_line(folder, tmp_path, FILES[name])
     assert found["status"].tolist() == expected["status"].tolist()
     assert found["reason"].fillna("").tolist() == expected["reason"].tolist()
     np.testing.assert_allclose(found["distance"], expected["distance"], rtol=1e-12)
 
 
-def test_a_filled_cell_is_the_value_of_the_imputer(folder):
+def test_filled_cell_is_value_of_imputer(folder):
     schema = pp.Schema.read(folder / "schema.yaml")
     explainer = pp.Proplace(folder / "m.onnx", 0.002, k=5, schema=schema)
     explainer.fit(pd.read_csv(folder / "train.csv"))
@@ -185,7 +185,7 @@ def test_training_tables_of_every_kind(folder, expected, name):
     np.testing.assert_array_equal(found["distance"], expected["distance"])
 
 
-def test_labels_of_a_table_with_several_levels(folder):
+def test_labels_of_table_with_several_levels(folder):
     people = PEOPLE.set_index(
         pd.MultiIndex.from_product([["north", "south"], range(5)], names=["branch", "number"])
     )
@@ -201,7 +201,7 @@ def test_labels_of_a_table_with_several_levels(folder):
     assert result[0].index == ("north", 0)
 
 
-def test_reasons_and_sentences_name_the_class(folder, tmp_path):
+def test_reasons_and_sentences_name_class(folder, tmp_path):
     schema = pp.Schema.read(folder / "schema.yaml")
     explainer = pp.Proplace(folder / "m.onnx", 0.002, k=5, schema=schema)
     explainer.fit(pd.read_csv(folder / "train.csv"))

@@ -85,7 +85,7 @@ def case(request):
     return name, explainer, people, target, explainer.explain(people, target)
 
 
-def test_every_number_has_a_range_and_a_readable_step(case):
+def test_every_number_has_range_and_readable_step(case):
     name, explainer, *_ = case
     for feature in explainer.schema_.features:
         if isinstance(feature, pp.Continuous):
@@ -137,7 +137,7 @@ def _cell(text):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_file_of_results_is_what_was_certified(case, kind, tmp_path, monkeypatch):
+def test_results_file_contains_certified_values(case, kind, tmp_path, monkeypatch):
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     _, explainer, people, target, result = case
@@ -186,7 +186,7 @@ def assert_reads(text, value):
     )
 
 
-def test_words_page_and_json_say_what_was_certified(case, tmp_path, monkeypatch):
+def test_sentence_page_and_json_contain_certified_values(case, tmp_path, monkeypatch):
     pytest.importorskip("jinja2")
     _, explainer, people, _, result = case
     features = explainer.schema_.by_name
@@ -228,7 +228,7 @@ LABELS = np.where(TRAIN["age"] / 60 + TRAIN["rate"] / 3 + 0.3 * TRAIN["owner"] >
 PIPE = network(TRAIN, LABELS, StandardScaler())
 
 
-def test_steps_come_from_the_table_only_where_nobody_described_the_columns():
+def test_steps_are_drafted_only_without_schema():
     explainer = pp.Proplace(PIPE, 0.002, k=5).fit(TRAIN)
     ages, rates, owner, same = explainer.schema_.features
     assert (ages.lower, ages.upper, ages.step) == (TRAIN.age.min(), TRAIN.age.max(), 1.0)
@@ -247,7 +247,7 @@ def test_steps_come_from_the_table_only_where_nobody_described_the_columns():
     assert [f.step for f in renamed.schema_.features] == [1.0, 0.02, 1.0, None]
 
 
-def test_networks_that_take_their_rows_as_they_are_stay_continuous():
+def test_networks_without_preprocessing_have_no_steps():
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     rows = RNG.uniform(0, 1, (60, 2)).round(1)
     for table in (rows, pd.DataFrame(rows, columns=["a", "b"])):
@@ -256,7 +256,7 @@ def test_networks_that_take_their_rows_as_they_are_stay_continuous():
         assert [f.lower for f in explainer.schema_.features] == [None, None]
 
 
-def test_a_person_a_little_outside_of_the_training_table():
+def test_person_little_outside_of_training_table():
     """The value is legal as it is."""
     explainer = pp.Proplace(PIPE, 0.002, k=5).fit(TRAIN)
     person = pd.DataFrame({"age": [85.5], "rate": [-0.1234567], "owner": [0.0], "same": [4.0]})
@@ -274,7 +274,7 @@ def test_a_person_a_little_outside_of_the_training_table():
     assert three.status != "bad_input"
 
 
-def test_what_a_model_fills_in_is_in_the_range():
+def test_imputed_value_lies_in_drafted_range():
     gaps = TRAIN.copy()
     gaps.loc[3, "age"] = np.nan
     front = make_pipeline(SimpleImputer(strategy="constant", fill_value=-7.0), StandardScaler())
@@ -288,7 +288,7 @@ def test_what_a_model_fills_in_is_in_the_range():
         assert explainer.explain(person, "yes")[0].status != "bad_input"
 
 
-def test_training_rows_in_an_array_lie_in_the_ranges():
+def test_training_rows_in_array_lie_in_ranges():
     schema = pp.Schema([pp.Continuous("a", 0, 8, step=2), pp.Continuous("b", 0, 1)])
     net = pp.Network([([[1.0, 1.0]], [-1.0])])
     rows = np.array([[0.3, 0.4], [0.9, 0.8], [1.0, 1.0]])
@@ -299,7 +299,7 @@ def test_training_rows_in_an_array_lie_in_the_ranges():
             pp.Proplace(net, 0.01, schema=schema).fit([*rows, bad])
 
 
-def test_own_values_beside_the_grid_are_written_as_they_are():
+def test_own_values_off_grid_are_written_unchanged():
     schema = pp.Schema([pp.Continuous("debt", 0, 100, step=1, unit="% of income")])
     net = pp.Network([([[-1.0]], [0.4])])
     train = pd.DataFrame({"debt": [10.0, 20.0, 30.0]})
@@ -324,7 +324,7 @@ def test_numbers_that_were_held_in_float32_keep_their_resolution():
     assert readable_grid(fine.astype(np.float64))[2] == 5.0
 
 
-def test_functions_in_front_of_a_model_do_not_keep_steps_away():
+def test_functions_in_front_of_model_do_not_keep_steps_away():
     pipe = network(TRAIN, LABELS, FunctionTransformer(), StandardScaler())
     explainer = pp.Proplace(pipe, 0.002, k=5).fit(TRAIN)
     assert explainer.schema_.by_name["age"].step == 1.0

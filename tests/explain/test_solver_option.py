@@ -87,7 +87,7 @@ def test_same_optimum(case, solver, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_same_in_other_processes():
+def test_same_in_other_processes():
     pytest.importorskip("gurobipy")
     case = Case("categories")
     one, two = (case.explain(search="bilevel", solver="gurobi", n_jobs=n) for n in (1, 2))
@@ -122,7 +122,7 @@ def limited_licence():
 
 
 @pytest.mark.parametrize("region", ["hull", "box"])
-def test_a_network_too_large_for_the_licence(region):
+def test_network_too_large_for_licence(region):
     """Each person is told what to change; where neighbours exist, the nearest one is the answer."""
     limited_licence()
     rng = np.random.default_rng(3)
@@ -156,20 +156,20 @@ def test_unknown_solvers(search, name):
     assert repr(name) in str(caught.value)
 
 
-def test_the_tree_has_its_own(monkeypatch):
+def test_tree_has_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "gurobipy", None)  # no reason to install it then
     with raises(OptionError, name="solver", value="gurobi"):
         pp.Proplace(NET, 0.05, solver="gurobi").fit(np.eye(2))
 
 
-def test_a_missing_package_is_told_at_once(monkeypatch):
+def test_missing_package_is_reported_at_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "gurobipy", None)
     with raises(MissingExtraError, name="gurobipy"):
         pp.Proplace(NET, 0.05, search="bilevel", solver="gurobi").fit(np.eye(2))
     assert pp.Proplace(NET, 0.05, search="bilevel").solver == "highs"
 
 
-def test_a_package_that_is_missing_where_the_work_is_done(monkeypatch):
+def test_package_that_is_missing_where_work_is_done(monkeypatch):
     """On another machine, say: the call fails, not each row on its own."""
     pytest.importorskip("gurobipy")
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])

@@ -59,7 +59,7 @@ def counts_of(points, x):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_sparse_search_finds_the_fewest_changes_among_few_values(seed):
+def test_sparse_search_finds_fewest_changes_among_few_values(seed):
     """Every value occurs, so that singles and pairs are searched completely."""
     net = network(seed, CHOICES.width)
     frame = CHOICES.decode(np.random.default_rng(seed).random((400, CHOICES.width)))
@@ -107,7 +107,7 @@ def test_sparse_search_meets_rules_directions_ranges_and_categories():
     assert found >= 12
 
 
-def test_sparse_search_changes_fewer_features_than_the_nearest_point():
+def test_sparse_search_changes_fewer_features_than_nearest_point():
     world = World(0, rows=600, hidden=(6, 5))
     explainer = world.explainer(0.004)
     people = world.refused(12)
@@ -120,7 +120,7 @@ def test_sparse_search_changes_fewer_features_than_the_nearest_point():
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_max_changes_limits_the_changes_or_finds_nothing(most):
+def test_max_changes_limits_changes_or_finds_nothing(most):
     world = World(2, rows=400, hidden=(6, 5))
     explainer = world.explainer(0.004)
     people = world.refused(8)
@@ -140,7 +140,7 @@ def test_max_changes_limits_the_changes_or_finds_nothing(most):
     assert all(e.found for e in more)
 
 
-def test_max_changes_above_the_fewest_changes_nothing_in_a_sparse_search():
+def test_max_changes_above_fewest_changes_nothing_in_sparse_search():
     world = World(4, rows=400, hidden=(6, 5))
     explainer = world.explainer(0.01)
     people = world.refused(8)
@@ -149,7 +149,7 @@ def test_max_changes_above_the_fewest_changes_nothing_in_a_sparse_search():
     assert [len(changed(e)) for e in limited] == [len(changed(e)) for e in few]
 
 
-def test_max_changes_keeps_the_nearest_point_if_it_changes_few_features():
+def test_max_changes_keeps_nearest_point_if_it_changes_few_features():
     world = World(5, rows=400)
     explainer = world.explainer(0.004)
     people = world.refused(8)
@@ -236,14 +236,14 @@ def test_sparse_search_is_deterministic_in_processes_and_order():
     assert [e.plausibility for e in one] == [e.plausibility for e in two]
 
 
-def test_sparse_search_reports_a_region_without_robust_rows():
+def test_sparse_search_reports_region_without_robust_rows():
     world = World(0)
     explainer = world.explainer(5.0)
     for e in explainer.explain(world.refused(2), prefer="sparse"):
         assert e.status in ("no_robust_neighbour", "fixed_prediction")
 
 
-def test_sparse_search_stops_at_the_time_limit_and_keeps_a_certified_point(monkeypatch):
+def test_sparse_search_stops_at_time_limit_and_keeps_certified_point(monkeypatch):
     """A search whose clock has run out returns the robust row from which it starts, or no point."""
     world = World(6, rows=300)
     explainer = world.explainer(0.004)
@@ -264,7 +264,7 @@ def test_sparse_values_are_those_of_accepted_rows():
             assert (accepted[:, span] == e.encoded_counterfactual[span]).all(axis=1).any()
 
 
-def test_sparse_counterfactuals_of_a_pipeline_are_accepted_by_it():
+def test_pipeline_accepts_its_sparse_counterfactuals():
     from support.people import debtors
 
     pipeline, table = debtors(400, age=True)

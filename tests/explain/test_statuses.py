@@ -59,7 +59,7 @@ def test_no_robust_neighbour():
     )
 
 
-def test_infeasible_rules_names_the_rule():
+def test_infeasible_rules_names_rule():
     net, train = two_columns()
     columns = [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)]
     rule = pp.schema.Linear({"a": 1.0, "b": 1.0}, upper=0.5, name="a small household")
@@ -103,7 +103,7 @@ def test_bad_input_never_loses_other_rows():
     check_table(world.schema, result)
 
 
-def test_bad_rows_of_an_array():
+def test_bad_rows_of_array():
     net, train = two_columns()
     explainer = pp.Proplace(net, 0.05, k=3).fit(train)
     result = explainer.explain([[0.2, np.nan], [0.2, 0.3], [np.inf, 0.1]])
@@ -174,7 +174,7 @@ def hard_to_decide():
     return net, X, x, delta
 
 
-def test_the_time_limit_holds_for_people_who_are_accepted():
+def test_time_limit_holds_for_people_who_are_accepted():
     net, X, x, delta = hard_to_decide()
     explainer = pp.Proplace(net, delta).fit(X)
     (answer,) = explainer.explain(x[None])
@@ -191,7 +191,7 @@ def test_the_time_limit_holds_for_people_who_are_accepted():
     assert answer.margin < 1e-6
 
 
-def test_no_time_for_a_proof_is_no_answer(monkeypatch):
+def test_no_time_for_proof_is_not_answer(monkeypatch):
     """Without a point that is proved at once there is none, and it is not called bad or impossible."""
     net, X, x, delta = hard_to_decide()
     explainer = pp.Proplace(net, delta, k=3, time_limit=0.5).fit(X)
@@ -205,7 +205,7 @@ def test_no_time_for_a_proof_is_no_answer(monkeypatch):
     assert "time limit" in answer.reason
 
 
-def test_the_fallback_is_the_nearest_neighbour_that_is_proved_in_time(monkeypatch):
+def test_fallback_is_nearest_neighbour_that_is_proved_in_time(monkeypatch):
     world = World(1)
     explainer = world.explainer(time_limit=0.5)
     nearest = explainer.explain(world.refused(1))[0].neighbours[0]
@@ -224,7 +224,7 @@ def test_the_fallback_is_the_nearest_neighbour_that_is_proved_in_time(monkeypatc
     assert answer.certificate.check(world.net).accepted
 
 
-def test_neighbours_under_rules_respect_the_limit(monkeypatch):
+def test_neighbours_under_rules_respect_limit(monkeypatch):
     """Rows that could not be looked at in time: nothing is claimed of the region without them."""
     world = World(0, rules=rules(), rows=700, **LIMITS)
     explainer = world.explainer(delta=0.004, time_limit=0.5)
@@ -240,7 +240,7 @@ def test_neighbours_under_rules_respect_the_limit(monkeypatch):
             check_promise(explainer, world.schema, answer, attacks=False)
 
 
-def test_no_neighbour_in_time_is_not_the_fault_of_the_rules(monkeypatch):
+def test_no_neighbour_in_time_is_not_fault_of_rules(monkeypatch):
     world = World(0, rules=rules(), **LIMITS)
     explainer = world.explainer(delta=0.004, time_limit=0.5)
     explainer.robust_rows()
@@ -251,7 +251,7 @@ def test_no_neighbour_in_time_is_not_the_fault_of_the_rules(monkeypatch):
         assert "time limit" in answer.reason
 
 
-def test_more_answers_do_not_take_more_than_the_limit(monkeypatch):
+def test_more_answers_do_not_take_more_than_limit(monkeypatch):
     world = World(0)
     explainer = world.explainer(time_limit=0.5)
     explainer.robust_rows()
@@ -262,7 +262,7 @@ def test_more_answers_do_not_take_more_than_the_limit(monkeypatch):
 
 
 @pytest.mark.parametrize("status", ["kUnknown", "kSolveError", "kUnboundedOrInfeasible"])
-def test_a_solver_in_trouble_still_gives_an_answer(status, monkeypatch):
+def test_solver_in_trouble_still_gives_answer(status, monkeypatch):
     world = World(1, hidden=(6, 6))
     frame = world.refused(3)
     truth = world.explainer().explain(frame)
@@ -283,7 +283,7 @@ def in_trouble(problem, pieces, **options):
     return SearchResult(None, np.inf, 0.0, "unknown", solver_failure="out of luck")
 
 
-def test_a_search_without_a_point_gives_a_neighbour(monkeypatch):
+def test_search_without_point_gives_neighbour(monkeypatch):
     world = World(1)
     monkeypatch.setattr(answer_module, "search", in_trouble)
     explainer = world.explainer()
@@ -300,7 +300,7 @@ def test_a_search_without_a_point_gives_a_neighbour(monkeypatch):
         assert answer.encoded_counterfactual is None
 
 
-def test_the_bound_of_a_search_without_a_point_is_kept(monkeypatch):
+def test_bound_of_search_without_point_is_kept(monkeypatch):
     """What is proved of the region stays true when a neighbour is all that is known in it."""
     world = World(1)
 
@@ -320,7 +320,7 @@ def test_the_bound_of_a_search_without_a_point_is_kept(monkeypatch):
     assert "no point in a region that holds one" in answer.reason
 
 
-def test_errors_of_a_row_say_whose_they_are(monkeypatch):
+def test_row_error_has_type_and_message(monkeypatch):
     net, train = two_columns()
     explainer = pp.Proplace(net, 0.05, k=3).fit(train)
     for error, status in (
@@ -337,7 +337,7 @@ def test_errors_of_a_row_say_whose_they_are(monkeypatch):
         assert type(error).__name__ in result[0].reason
 
 
-def test_a_point_that_breaks_a_rule_is_not_returned(monkeypatch):
+def test_point_that_breaks_rule_is_not_returned(monkeypatch):
     """The last guard: robust, but not allowed for this person."""
     net, train = two_columns()
     columns = [pp.Continuous("a", 0, 1, max_increase=0.6), pp.Continuous("b", 0, 1)]
@@ -356,7 +356,7 @@ def test_a_point_that_breaks_a_rule_is_not_returned(monkeypatch):
 
 
 @pytest.mark.parametrize("forged", [False, True])
-def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
+def test_point_that_fails_exact_test_is_not_returned(forged, monkeypatch):
     """An answer of the search that is not robust after all must not be passed on.
 
     Nor with evidence that is another point's: what it proves is tested on the answer itself.
@@ -383,7 +383,7 @@ def test_what_fails_the_last_test_is_not_returned(forged, monkeypatch):
     assert answer.reason
 
 
-def test_an_answer_that_fails_by_a_hair_is_moved_into_the_hull(monkeypatch):
+def test_answer_that_fails_narrowly_is_moved_into_hull(monkeypatch):
     """The solver's point misses the margin by 1e-7: a step towards a neighbour makes up for it."""
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])

@@ -88,7 +88,7 @@ def test_written_answer_keeps_every_promise(seed, gap):
 
 
 @pytest.mark.parametrize("seed", seeds(8, 100))
-def test_bound_is_that_of_the_hull(seed):
+def test_bound_is_that_of_hull(seed):
     """No legal robust point inside the hull is nearer, by enumeration and linear programs."""
     small = Small(seed)
     for e in small.explain():
@@ -104,7 +104,7 @@ def test_bound_is_that_of_the_hull(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(8, 100))
-def test_only_points_of_the_hull_within_the_gap_are_optimal(seed):
+def test_only_points_of_hull_within_gap_are_optimal(seed):
     small = Small(seed)
     for gap in (0.0, 0.05, 0.5):
         for e in small.explain(gap):
@@ -113,14 +113,14 @@ def test_only_points_of_the_hull_within_the_gap_are_optimal(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(8, 100))
-def test_answer_is_not_farther_than_a_robust_neighbour(seed):
+def test_answer_is_not_farther_than_robust_neighbour(seed):
     small = Small(seed)
     for e in small.explain():
         nearest = np.abs(e.neighbours - e.encoded_original).mean(axis=1).min()
         assert e.distance <= IN_REGION_RATIO * nearest
 
 
-def test_whole_range_as_a_step_leaves_two_values():
+def test_whole_range_as_step_leaves_two_values():
     """Every column has two legal values, and the hull is robust between them."""
     schema = Schema([pp.Continuous(name, 0, 8, step=8) for name in "abc"])
     net = pp.Network([([[1.0, 1.0, 1.0]], [-1.2])])
@@ -167,7 +167,7 @@ def test_value_that_barely_changes_stays(wide):
 
 
 @pytest.mark.parametrize("seed", seeds(4, 30))
-def test_columns_without_a_step_are_not_rounded(seed, monkeypatch):
+def test_columns_without_step_are_not_rounded(seed, monkeypatch):
     """They keep the bits of the search's point, or of a neighbour, in hundreds of values."""
     seen = []
 
@@ -189,7 +189,7 @@ def test_columns_without_a_step_are_not_rounded(seed, monkeypatch):
     assert kept >= 3
 
 
-def test_values_are_the_same_everywhere(tmp_path):
+def test_values_are_same_everywhere(tmp_path):
     """On the screen, in files and in the certificate, and the pipeline itself accepts them."""
     model, table = debtors(age=True)
     schema = Schema(
@@ -240,7 +240,7 @@ def test_every_search_writes_legal_values(seed, options):
 
 
 @pytest.mark.parametrize("seed", quick(2, range(12)))
-def test_tree_and_algorithm_1_have_the_same_bound(seed):
+def test_tree_and_algorithm_1_have_same_bound(seed):
     tree, paper = (Small(seed, search=name).explain() for name in ("tree", "bilevel"))
     for a, b in zip(tree, paper, strict=True):
         assert a.bound == pytest.approx(b.bound, abs=2e-4)  # the slack differs in its use
@@ -279,7 +279,7 @@ def test_runs_and_processes_agree():
     assert [e.in_region for e in once] == [e.in_region for e in both]
 
 
-def test_answer_that_cannot_be_written_in_time_is_not_called_a_point_of_the_hull(monkeypatch):
+def test_answer_that_cannot_be_written_in_time_is_not_called_point_of_hull(monkeypatch):
     """Without a written point the search's own is rounded; what is said of it must be true."""
     monkeypatch.setattr(answer_module, "write", lambda *_: None)
     for seed in range(12):

@@ -84,7 +84,7 @@ def test_summary_counts_every_person_once(result):
     assert set(rows["status"]) == set(summary.columns[10:])
 
 
-def test_summary_by_column_divides_the_same_people(result):
+def test_summary_by_column_divides_same_people(result):
     frame = result.summary(by="branch").to_frame()
     rows = first_rows(result)
     assert list(frame.index) == ["north", "south"]
@@ -96,7 +96,7 @@ def test_summary_by_column_divides_the_same_people(result):
         assert frame[column].sum() == total[column]
 
 
-def test_features_count_changes_of_the_first_counterfactual(result):
+def test_features_count_changes_of_first_counterfactual(result):
     rows = first_rows(result)
     found = rows[rows["status"].isin(FOUND)]
     features = result.summary().features
@@ -115,7 +115,7 @@ def test_features_count_changes_of_the_first_counterfactual(result):
             assert line["median_change"] == pytest.approx(median(moves))
 
 
-def test_changes_is_the_median_number_of_changed_features(result):
+def test_changes_is_median_number_of_changed_features(result):
     rows = first_rows(result)
     found = rows[rows["status"].isin(FOUND)]
     names = list(SCHEMA.by_name)
@@ -130,7 +130,7 @@ def test_features_by_group_add_up_to_all_features(result):
     assert (grouped["changed"].groupby(level="feature").sum()[total.index] == total).all()
 
 
-def test_most_often_is_the_most_frequent_new_category(result):
+def test_most_often_is_most_frequent_new_category(result):
     rows = first_rows(result)
     found = rows[rows["status"].isin(FOUND)]
     jobs = found["job"][found["job"] != found["original_job"]]
@@ -160,7 +160,7 @@ def test_by_accepts_one_value_for_each_person(result, kind):
         compare(frame.loc[group], rows[np.array(values) == group])
 
 
-def test_series_aligns_by_the_index_of_the_table(result):
+def test_series_aligns_by_index_of_table(result):
     rows = first_rows(result)
     more = pd.Series("x", index=[*rows.index, "nobody"])
     assert result.summary(by=more).to_frame()["people"]["x"] == len(rows)
@@ -170,7 +170,7 @@ def test_series_aligns_by_the_index_of_the_table(result):
         result.summary(by=pd.concat([more, more]))
 
 
-def test_missing_values_form_a_group_of_their_own(result):
+def test_missing_values_form_group_of_their_own(result):
     rows = first_rows(result)
     values = [math.nan, None, *["a"] * (len(rows) - 2)]
     frame = result.summary(by=values).to_frame()
@@ -190,7 +190,7 @@ def test_ordered_groups_keep_their_order(result):
     [("brunch", "brunch"), (["a"], ["a"]), (3, 3)],
     ids=["name", "length", "number"],
 )
-def test_by_rejects_a_column_that_does_not_fit(result, by, value):
+def test_by_rejects_column_that_does_not_fit(result, by, value):
     with raises(OptionError, name="by", value=value):
         result.summary(by=by)
 
@@ -212,7 +212,7 @@ def first(result):
     return [e for e in result if e.rank == 0]
 
 
-def test_summary_of_nobody_has_no_share():
+def test_summary_without_people_has_no_share():
     nobody = pp.Explanations([])
     line = nobody.summary().to_frame().loc["all"]
     assert line["people"] == 0
@@ -231,7 +231,7 @@ def test_summary_of_approved_people_has_no_share(result):
         approved.summary().plot()
 
 
-def test_saved_results_have_the_same_summary(tmp_path):
+def test_saved_results_have_same_summary(tmp_path):
     lender = Lender()
     people = lender.frame[lender.net.predict(lender.X) == 0][:4]
     people.to_csv(tmp_path / "people.csv", index=False)
@@ -271,7 +271,7 @@ def test_plot_draws_shares_and_intervals(result):
                 assert mark.get_offsets()[titles.index(feature.title)][0] == pytest.approx(share)
 
 
-def test_plot_names_the_median_change_in_its_unit(result):
+def test_plot_names_median_change_in_its_unit(result):
     pytest.importorskip("matplotlib")
     lower = result.summary().plot().axes[1]
     titles = [t.get_text() for t in lower.get_yticklabels()]

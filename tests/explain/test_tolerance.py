@@ -31,7 +31,7 @@ def explained(pipeline, tolerance=TOLERANCE, people=8, **options):
     return explainer, explainer.explain(refused, tolerance=tolerance, gap=0)
 
 
-def test_the_model_itself_accepts_every_miss(pipeline):
+def test_original_model_accepts_every_miss(pipeline):
     """All corners of the box, and points inside, through the pipeline's own predict."""
     _, result = explained(pipeline)
     rng = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_every_network_accepts_every_miss(pipeline):
         assert met >= -1e-9
 
 
-def test_without_it_a_miss_is_refused(pipeline):
+def test_miss_is_refused_without_tolerance(pipeline):
     """Else the tests above could not fail."""
     _, result = explained(pipeline, tolerance=None)
     missed = pd.DataFrame([e.counterfactual for e in result]).astype(float)
@@ -65,7 +65,7 @@ def test_without_it_a_miss_is_refused(pipeline):
     assert (pipeline[0].predict(missed) == 0).mean() > 0.5
 
 
-def test_the_tree_finds_what_algorithm_1_finds(pipeline):
+def test_tree_agrees_with_algorithm_1(pipeline):
     numbers = [pp.Continuous("income", 0, 100), pp.Continuous("debt", 0, 80)]
     free = pp.Schema([*numbers, pp.Binary("home")])
     for schema in (None, free):  # with the steps of the table, and without
@@ -80,7 +80,7 @@ def test_the_tree_finds_what_algorithm_1_finds(pipeline):
                 assert one.distance == pytest.approx(two.distance, abs=1e-4)
 
 
-def test_neighbours_bear_the_miss(pipeline):
+def test_neighbours_bear_miss(pipeline):
     explainer, _ = explained(pipeline, people=1)
     wide = explainer.for_request(explainer.request(tolerance=TOLERANCE))
     assert 0 < len(wide.robust_rows()) < len(explainer.robust_rows())
@@ -104,7 +104,7 @@ def test_margins_and_robust_rows_are_kept_for_each_tolerance(pipeline):
     assert (first[0].encoded_counterfactuals != first[1].encoded_counterfactuals).any()
 
 
-def test_a_pair_is_missed_on_its_own_side(pipeline):
+def test_pair_is_missed_on_its_own_side(pipeline):
     """Only income 2 less has to be accepted: all of it is used, and nothing of the other side."""
     model, table = pipeline
     refused = table[model.predict(table) == 0][:6]
@@ -119,7 +119,7 @@ def test_a_pair_is_missed_on_its_own_side(pipeline):
         assert a.guaranteed_ranges["income"][0] == pytest.approx(income - 2)
 
 
-def test_an_immutable_feature_may_grow_meanwhile(pipeline):
+def test_immutable_feature_may_grow_meanwhile(pipeline):
     """Letters that demand the same age for half a year are broken by a birthday."""
     model, table = pipeline
     refused = table[model.predict(table) == 0][:6]
@@ -136,7 +136,7 @@ def test_an_immutable_feature_may_grow_meanwhile(pipeline):
                 assert model.predict(later.assign(debt=own + grown))[0] == 1
 
 
-def test_workers_find_the_same(pipeline):
+def test_workers_find_same(pipeline):
     model, table = pipeline
     refused = table[model.predict(table) == 0][:4]
     one, two = (
@@ -146,7 +146,7 @@ def test_workers_find_the_same(pipeline):
     np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
 
 
-def test_the_proof_is_asked_for_the_whole_box(pipeline):
+def test_proof_is_required_whole_box(pipeline):
     """A point that is robust only where it is met exactly has no proof."""
     explainer, plain = explained(pipeline, tolerance=None, people=4)
     wide = explainer.for_request(explainer.request(tolerance=TOLERANCE))
@@ -177,7 +177,7 @@ def test_bad_tolerances_are_rejected(pipeline, tolerance, name):
         explainer.explain(table[:1], tolerance=tolerance)
 
 
-def test_tables_and_sentences_name_the_same_numbers(pipeline):
+def test_tables_and_sentences_name_same_numbers(pipeline):
     """ "At least 51.5" beside a table that says 53.5 would be two answers to one question."""
     _, result = explained(pipeline)
     found = [e for e in result if e.found and e.guaranteed_ranges]

@@ -40,7 +40,7 @@ def fitted(seed, **options):
 
 
 @pytest.mark.usefixtures("small_slack")
-def test_the_plain_nearest_point_is_neither_filtered_nor_moved():
+def test_plain_nearest_point_is_neither_filtered_nor_moved():
     for seed in range(4):
         explainer, people = fitted(seed)
         plain, free = (
@@ -55,7 +55,7 @@ def test_the_plain_nearest_point_is_neither_filtered_nor_moved():
                 assert a.distance == pytest.approx(b.distance, abs=1e-6)
 
 
-def test_a_walk_returns_robust_typical_points_beyond_the_bound():
+def test_walk_returns_robust_typical_points_beyond_bound():
     moved = 0
     for seed in range(6):
         explainer, people = fitted(seed)
@@ -85,7 +85,7 @@ def test_a_walk_returns_robust_typical_points_beyond_the_bound():
     assert moved >= 5
 
 
-def test_a_walk_follows_a_search_that_used_up_its_time(monkeypatch):
+def test_walk_follows_search_that_used_up_its_time(monkeypatch):
     """The same answers come with no time left for the search, but some for the proof."""
     explainer, people = fitted(0)
     usual, search = explainer.explain(people, typical=True), module.search
@@ -100,7 +100,7 @@ def test_a_walk_follows_a_search_that_used_up_its_time(monkeypatch):
     same(usual, explainer.explain(people, typical=True))
 
 
-def test_a_walk_mixes_numbers_in_other_categories():
+def test_walk_mixes_numbers_in_other_categories():
     """Accepted people without a home are rare, so the way leads to people with one."""
     rng = np.random.default_rng(0)
     numbers = rng.random((400, 4))
@@ -128,7 +128,7 @@ def test_a_walk_mixes_numbers_in_other_categories():
         assert e.certificate.check(net, explainer.shifts_).accepted
 
 
-def test_a_walk_without_time_names_the_limit(monkeypatch):
+def test_walk_without_time_names_limit(monkeypatch):
     explainer, people = fitted(0)
     over = classmethod(lambda cls, _: cls(proof=time.monotonic()))
     monkeypatch.setattr(Clock, "of", over)
@@ -148,7 +148,7 @@ def any_typical_row(explainer, x):
     return bool(explainer.accepted_people(1).test(rows).any())
 
 
-def test_restricted_people_get_typical_points_and_nobody_loses_an_answer():
+def test_restricted_people_get_typical_points_or_marked_ones():
     typical = answered = 0
     for seed in range(5):
         world = World(seed, rows=500, hidden=(6, 5), town={"immutable": True}, **WITHOUT_STEPS)
@@ -170,7 +170,7 @@ def test_restricted_people_get_typical_points_and_nobody_loses_an_answer():
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_the_filter_takes_no_answer_of_max_changes_away(most):
+def test_filter_takes_no_answer_of_max_changes_away(most):
     marked = 0
     for seed in range(4):
         explainer, people = fitted(seed)
@@ -185,7 +185,7 @@ def test_the_filter_takes_no_answer_of_max_changes_away(most):
     assert marked > 0
 
 
-def test_an_atypical_robust_point_is_returned_if_there_is_no_typical_one():
+def test_atypical_robust_point_is_returned_if_there_is_not_typical_one():
     """The few robust rows lie far from all other accepted rows."""
     rng = np.random.default_rng(0)
     far = 6.0 + 3.0 * rng.random((12, 2))
@@ -211,7 +211,7 @@ def test_an_atypical_robust_point_is_returned_if_there_is_no_typical_one():
 
 
 @pytest.mark.parametrize("options", [{"region": "box"}, {"search": "bilevel"}])
-def test_typical_points_need_the_hull_and_the_tree(options):
+def test_typical_points_need_hull_and_tree(options):
     world = World(0)
     explainer = world.explainer(**options)
     with raises(OptionError, name="typical"):
@@ -224,7 +224,7 @@ def test_typical_points_need_the_hull_and_the_tree(options):
     ("name", "value"),
     [("count", 2), ("prefer", "sparse"), ("max_changes", 2), ("typical", True), ("gap", 0)],
 )
-def test_baselines_take_the_target_alone(name, value):
+def test_baselines_take_target_alone(name, value):
     world = World(0)
     explainer = METHODS["WCE"](world.net, schema=world.schema).fit(world.frame)
     with raises(OptionError, name=name, value=value):
@@ -232,7 +232,7 @@ def test_baselines_take_the_target_alone(name, value):
     assert explainer.explain(world.refused(1))[0].encoded_original is not None
 
 
-def test_every_explanation_with_a_point_has_a_plausibility_and_a_nearest_row():
+def test_every_explanation_with_point_has_plausibility_and_nearest_row():
     world = World(1, rows=300)
     explainer = world.explainer(0.004)
     people = pd.concat([world.refused(4), world.frame.head(30)])
@@ -256,7 +256,7 @@ def test_every_explanation_with_a_point_has_a_plausibility_and_a_nearest_row():
         assert {e.status for e in result} >= {"already_valid"}
 
 
-def test_the_nearest_row_counts_rows_of_the_table_that_were_skipped():
+def test_nearest_row_counts_rows_of_table_that_were_skipped():
     world = World(1, rows=300)
     table = world.frame.astype(object)
     table.iloc[[0, 3, 5], 1] = None
@@ -270,7 +270,7 @@ def test_the_nearest_row_counts_rows_of_the_table_that_were_skipped():
     assert [e.nearest_row for e in result] == first
 
 
-def test_plausibility_is_missing_and_the_filter_off_with_few_accepted_rows():
+def test_plausibility_is_missing_and_filter_off_with_few_accepted_rows():
     world = World(1, rows=300)
     accepted = world.net.predict(world.X) == 1
     few = np.concatenate([np.flatnonzero(accepted)[:30], np.flatnonzero(~accepted)])
@@ -283,7 +283,7 @@ def test_plausibility_is_missing_and_the_filter_off_with_few_accepted_rows():
     assert all(np.isnan(e.plausibility) and not e.typical for e in plain)
 
 
-def test_weights_of_the_user_leave_the_plausibility_alone():
+def test_weights_of_user_leave_plausibility_alone():
     """A feature without weight costs nothing, and an absurd value of it is still unusual."""
     world = World(1, rows=300)
     people = world.frame.head(20)

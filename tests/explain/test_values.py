@@ -60,7 +60,7 @@ def test_units(unit, value, text):
     assert amount(feature(unit), value) == text
 
 
-def test_a_currency_sign_follows_the_minus():
+def test_currency_sign_follows_minus():
     assert amount(feature("$", lower=-1e6), -500) == "-$500"
 
 
@@ -68,11 +68,11 @@ def test_a_currency_sign_follows_the_minus():
     ("step", "value", "text"),
     [(0.01, 0.8, "0.80"), (0.5, 2, "2"), (100, 1200, "1200"), (1 / 3, 2 / 3, "0.666666…")],
 )
-def test_decimals_are_those_of_the_step(step, value, text):
+def test_decimals_are_those_of_step(step, value, text):
     assert amount(feature(step=step, upper=1e4), value) == text
 
 
-def test_the_grid_may_start_off_the_step():
+def test_grid_may_start_off_step():
     assert amount(pp.Continuous("f", 0.25, 10, step=1), 1.25) == "1.25"
 
 
@@ -124,14 +124,14 @@ def test_differences(f, before, after, text):
     assert difference(f, before, after) == text
 
 
-def test_a_value_alone_is_never_rounded():
+def test_value_alone_is_never_rounded():
     free = pp.Continuous("f", 0, 1e6, unit="dollars")
     assert format_value(free, 123456.789) == "123,456.789 dollars"
     assert format_value(pp.Continuous("f", 0, 1), 2 / 3) == "0.666666…"
     assert format_value(None, 1 / 3) == "0.333333…"
 
 
-def test_a_value_alone():
+def test_value_alone():
     assert format_value(pp.Categorical("c", ["a", "b"]), "a") == "a"
     assert format_value(feature("years"), 1) == "1 year"
     assert format_value(pp.Ordinal("o", [True, False], values=[0, 1]), True) == "True"

@@ -34,7 +34,7 @@ def fitted(**options):
     return pp.Proplace(NET, 0.01, schema=SCHEMA, **options).fit(rows)
 
 
-def test_weights_by_name_go_to_all_columns_of_a_feature():
+def test_weights_by_name_go_to_all_columns_of_feature():
     explainer = fitted(weights={"c": 2.0, "d": 0.5})
     expected = np.array([1.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0]) / 7
     np.testing.assert_array_equal(explainer.distance_.weights, expected)
@@ -50,7 +50,7 @@ def test_mad_counts_columns_in_units_of_their_spread():
     np.testing.assert_array_equal(explainer.distance_.weights, [0.5 / 1.0, 0.5 / 2.0])
 
 
-def test_weights_count_the_whole_range_where_the_model_scales_itself():
+def test_weights_count_whole_range_where_model_scales_itself():
     """One encoded unit of a standard scaler is a standard deviation, which no user counts in."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.integers(20, 70, 300), "rate": rng.uniform(0, 1.5, 300)})
@@ -92,7 +92,7 @@ def ways_in(folder):
 
 
 @pytest.mark.parametrize("declared", [False, True])
-def test_distance_does_not_depend_on_the_way_a_model_came_in(tmp_path, declared):
+def test_distance_does_not_depend_on_way_model_came_in(tmp_path, declared):
     pipe, file, network, module = ways_in(tmp_path)
     ends = {"age": (0, 100), "rate": (0, 2)} if declared else dict.fromkeys(NUMBERS, (None, None))
     scaled = pp.Schema(
@@ -111,7 +111,7 @@ def test_distance_does_not_depend_on_the_way_a_model_came_in(tmp_path, declared)
         np.testing.assert_allclose(weights, 0.5 / units, rtol=1e-6)
 
 
-def test_array_for_a_network_counts_encoded_units():
+def test_array_for_network_counts_encoded_units():
     rows = np.random.default_rng(0).uniform(0, 5, (40, 2))
     network = pp.Network([([[1.0, 1.0]], [-5.0])])
     explainer = pp.Proplace(network, 0.01).fit(rows)
@@ -120,7 +120,7 @@ def test_array_for_a_network_counts_encoded_units():
     np.testing.assert_allclose(explainer.distance_.weights, 0.5 / np.ptp(rows, axis=0))
 
 
-def test_array_counts_ranges_if_the_model_scales_the_column():
+def test_array_counts_ranges_if_model_scales_column():
     rows = np.random.default_rng(0).uniform(0, 5, (40, 2))
     network = pp.Network([([[1.0, 1.0]], [-5.0])]).with_input_transform(
         InputTransform(np.array([0.2, 1.0]))
@@ -129,7 +129,7 @@ def test_array_counts_ranges_if_the_model_scales_the_column():
     np.testing.assert_allclose(explainer.distance_.weights, [0.5 / np.ptp(rows[:, 0]), 0.5])
 
 
-def test_drafted_range_is_not_a_unit():
+def test_drafted_range_is_not_unit():
     table = pd.DataFrame({"a": [0.03, 0.41, 0.98], "b": [1.0, 4.0, 7.0]})
     schema = pp.Schema.infer(table)
     network = pp.Network([([[1.0, 1.0]], [-1.0])])
@@ -138,7 +138,7 @@ def test_drafted_range_is_not_a_unit():
     np.testing.assert_allclose(explainer.distance_.weights / scale, [0.5 / 0.95, 0.5 / 6.0])
 
 
-def test_request_does_not_change_the_unit():
+def test_request_does_not_change_unit():
     table = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 3.0, 7.0, 9.0]})
     explainer = pp.Proplace(pp.Network([([[1.0, 1.0]], [-6.0])]), 0.01).fit(table)
     for ranges in ({}, {"b": (0, 10)}):

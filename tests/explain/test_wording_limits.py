@@ -56,7 +56,7 @@ def test_declared_ends_may_be_left_unsaid(options):
     assert claim.goal == f"at least {claim.low:g}"
 
 
-def test_person_below_the_range_is_told_to_rise():
+def test_person_below_range_is_reported_to_rise():
     """The counterfactual may be missed by 2 on both sides; what is said is never the upper end."""
     (e,) = explained(pd.DataFrame({"income": [20], "debt": [0]}), tolerance={"income": 2})
     (claim,) = e.claims
@@ -68,7 +68,7 @@ def test_person_below_the_range_is_told_to_rise():
         assert "no more than" not in text
 
 
-def test_person_above_the_range_is_told_to_fall():
+def test_person_above_range_is_reported_to_fall():
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"income": rng.integers(30, 90, 400), "debt": rng.integers(0, 49, 400)})
     y = np.where(table.debt < 50.5 - 0.01 * table.income, "approved", "refused")
@@ -83,7 +83,7 @@ def test_person_above_the_range_is_told_to_fall():
     assert "at least" not in str(e.describe())
 
 
-def test_outcomes_go_by_label_and_a_list_needs_the_order_of_the_model():
+def test_outcomes_go_by_label_and_list_needs_order_of_model():
     (e,) = explained()
     assert e.setting.model.classes == ("approved", "refused")
     right = {"approved": "granted", "refused": "turned down"}
@@ -97,7 +97,7 @@ def test_outcomes_go_by_label_and_a_list_needs_the_order_of_the_model():
         e.describe(pp.Wording("the loan", {"granted": "approved"}))
 
 
-def test_pages_on_few_changes_speak_of_no_mixture(tmp_path):
+def test_pages_of_sparse_counterfactuals_mention_no_mixture(tmp_path):
     """A sparse counterfactual is no mixture of rows of the training data."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
@@ -110,7 +110,7 @@ def test_pages_on_few_changes_speak_of_no_mixture(tmp_path):
     assert "plausible" not in page
 
 
-def test_description_names_the_point_whose_plausibility_was_measured():
+def test_description_names_point_whose_plausibility_was_measured():
     """A range is proved, but only the counterfactual in it was compared with accepted people."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"income": rng.integers(10, 90, 300), "age": rng.integers(20, 70, 300)})

@@ -179,7 +179,7 @@ def test_one_text_for_all_classes_is_refused():
         ({True: "approved"}, (False, True), "approved"),
     ],
 )
-def test_outcomes_go_by_the_label_of_the_class(outcomes, classes, word):
+def test_outcomes_go_by_label_of_class(outcomes, classes, word):
     assert pp.Wording("it", outcomes).outcome(1, classes) == word
 
 
@@ -200,7 +200,7 @@ def test_outcomes_that_may_stand_for_another_class_are_rejected(outcomes, classe
         pp.Wording("it", outcomes).outcome(1, classes)
 
 
-def test_no_promise_without_a_proof():
+def test_no_promise_without_proof():
     for e in (
         replace(explanation(debt=3), setting=None),
         replace(explanation(debt=3), margin=np.nan),
@@ -214,7 +214,7 @@ def test_no_promise_without_a_proof():
     assert "for the current model only" in today
 
 
-def test_without_a_setting_names_are_those_of_the_columns():
+def test_without_setting_names_are_those_of_columns():
     words = replace(explanation(debt=31, job="clerk"), setting=None).describe(LOAN)
     assert "with debt of 31 (today: 38) and job “clerk” (today: “cook”)." in words.sentence
 
@@ -231,7 +231,7 @@ def test_radii_per_layer():
     )  # not every parameter
 
 
-def test_a_search_that_ended_early_says_how_near():
+def test_search_that_ended_early_reports_how_near():
     early = replace(explanation(debt=3), status="feasible", distance=0.2, bound=0.15)
     assert str(early.describe()).endswith(
         "but in the searched region none is more than 25% nearer."
@@ -246,7 +246,7 @@ def test_a_search_that_ended_early_says_how_near():
     )
 
 
-def test_a_sparse_answer_says_that_fewer_changes_may_be_possible():
+def test_sparse_answer_reports_that_fewer_changes_may_be_possible():
     known = {"status": "feasible", "distance": 0.2, "bound": np.nan}
     sparse = str(replace(explanation(debt=3, down=500), **known).describe())
     assert "with 2 changes: obligations" in sparse
@@ -265,7 +265,7 @@ def test_a_sparse_answer_says_that_fewer_changes_may_be_possible():
         (0.0, " These values are unusual among accepted people (plausibility 0%)."),
     ],
 )
-def test_sentence_states_the_plausibility_of_an_answer(plausibility, said):
+def test_sentence_states_plausibility_of_answer(plausibility, said):
     sentence = str(replace(explanation(debt=3), plausibility=plausibility).describe())
     assert sentence.endswith(said)
 
@@ -290,7 +290,7 @@ def test_sentence_states_the_plausibility_of_an_answer(plausibility, said):
         ("solver_error", "This row could not be explained: w."),
     ],
 )
-def test_no_answer_says_why(status, sentence):
+def test_no_answer_states_why(status, sentence):
     e = pp.Explanation(status, "w", index=0, target=1, setting=setting())
     assert e.describe(LOAN).sentence == sentence
     assert e.describe(LOAN).claims == ()
@@ -306,7 +306,7 @@ def test_people_who_need_no_change():
     assert "not proved that this lasts" in replace(e, margin=-1.0).describe(LOAN).sentence
 
 
-def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
+def test_counterfactual_with_refuting_certificate_is_not_promised():
     net = pp.Network([([[1.0, 1.0]], [-1.0])])
     proofs = pp.certify(net, [[0.9, 0.9], [0.5, 0.51]], 0.05, certificates=True).certificates
     e = replace(explanation(debt=3), certificate=proofs[0])
@@ -324,7 +324,7 @@ def test_an_answer_that_a_certificate_speaks_against_is_not_promised():
         ((), "The outcome would have been class 1 with"),
     ],
 )
-def test_without_a_word_for_it_a_class_is_known_by_its_label(classes, said):
+def test_class_without_word_is_named_by_label(classes, said):
     e = explanation(debt=3)
     e = replace(e, setting=replace(e.setting, model=replace(e.setting.model, classes=classes)))
     assert str(e.describe()).startswith(said)

@@ -55,7 +55,7 @@ def test_seeds_are_accepted_and_saved_inputs_do_no_harm(name):
         ("Death", "death", 0.1),
     ],
 )
-def test_a_fault_is_found(title, kind, limit):
+def test_fault_is_found(title, kind, limit):
     """A worker that hangs or dies is replaced: all inputs are read."""
     summary = Campaign("planted", f"fuzz.planted:{title}", inputs=12, limit=limit).run()
     assert [key.partition(":")[0] for key in summary.findings] == ([kind] if kind else [])
@@ -65,7 +65,7 @@ def test_a_fault_is_found(title, kind, limit):
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_be_interrupted_is_found(monkeypatch):
+def test_worker_that_cannot_be_interrupted_is_found(monkeypatch):
     monkeypatch.setattr("fuzz.campaign._PATIENCE", 1.0)
     monkeypatch.setattr("fuzz.campaign._LEAST", 0.5)
     summary = Campaign("planted", "fuzz.planted:Stuck", inputs=3, limit=0.1).run()
@@ -89,7 +89,7 @@ def test_findings_are_small_and_kept(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "sizes", [(2, 1), (2, 3), (2, 2, 1), (2, 2, 3), (2, 2, 2, 1), (1, 2, 3, 3)]
 )
-def test_the_exact_worst_margin(sizes):
+def test_exact_worst_case_margin(sizes):
     """Against mixed-integer programs, on random networks."""
     rng = np.random.default_rng(7)
     for _ in range(8):
@@ -116,7 +116,7 @@ def reader(tmp_path_factory):
     return reader
 
 
-def test_a_checker_that_accepts_everything_is_found(reader, monkeypatch):
+def test_checker_that_accepts_everything_is_found(reader, monkeypatch):
     """False claims near the truth, of both verdicts, are among the inputs and are called false."""
     monkeypatch.setattr(checker, "check", lambda text, network: Verdict(True, ""))
     false = {"robust": 0, "not robust": 0, "outside": 0}
@@ -132,7 +132,7 @@ def test_a_checker_that_accepts_everything_is_found(reader, monkeypatch):
     assert min(false.values()) >= 5
 
 
-def test_a_margin_that_is_no_double_is_not_called_proved(reader):
+def test_margin_that_is_not_double_is_not_called_proved(reader):
     line = json.dumps({"layers": [[[[1.0]], [2.0**53]]], "scale": None, "shift": None}).encode()
     facts = {"input": [0.0], "target": 1, "delta": [[0, 0]], "margin": 2**53, "verdict": "robust"}
     data = line + b"\n" + json.dumps(facts).encode()
@@ -144,7 +144,7 @@ def test_a_margin_that_is_no_double_is_not_called_proved(reader):
     assert "margin is" in reader.judge(data, Verdict(True, ""))
 
 
-def test_other_numbers_in_an_npz_are_found(tmp_path):
+def test_other_numbers_in_npz_are_found(tmp_path):
     reader = npz_files.NpzFiles()
     reader.prepare(tmp_path)
     data = reader.seeds()[1]
@@ -171,7 +171,7 @@ def test_labels_that_yaml_made_up_are_found(tmp_path):
     assert "'017' became 15" in reader.judge(data, pp.Schema([pp.Categorical("t", ["b", 15])]))
 
 
-def test_other_cells_in_a_csv_are_found(tmp_path):
+def test_other_cells_in_csv_are_found(tmp_path):
     reader = tables.CsvTables()
     reader.prepare(tmp_path)
     data = reader.seeds()[0]
@@ -199,7 +199,7 @@ def test_archives_without_lies_are_read():
     ]
 
 
-def test_a_case_follows_from_its_number():
+def test_case_follows_from_its_number():
     reader = planted.Sound()
     assert [reader.case("0", n) for n in range(50)] == [reader.case("0", n) for n in range(50)]
     assert len({reader.case(seed, 3) for seed in map(str, range(50))}) > 1

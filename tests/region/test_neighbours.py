@@ -12,7 +12,7 @@ from proplace.region.pieces import hull_pieces
 from proplace.schema import Categorical, Continuous, Schema
 
 
-def test_rows_are_tested_at_the_margin_of_the_search():
+def test_rows_are_tested_at_margin_of_search():
     """The worst margin is x - 0.25 here; the rows at 0.25 and 0.5 do not keep a margin of 0.5."""
     net = pp.Network([([[1.0]], [0.0])])
     shifts = pp.Shifts.of(net, [(0.0, 0.25)])

@@ -81,7 +81,7 @@ def test_rows_at_equal_distance_come_in_their_order():
         {"max_decrease": 0.0},
     ],
 )
-def test_every_limit_of_a_person_counts(limit):
+def test_every_limit_of_person_counts(limit):
     features = [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)]
     assert unrestricted(Schema(features))
     assert not unrestricted(Schema([features[0], replace(features[1], **limit)]))
@@ -207,7 +207,7 @@ def test_hulls_hold_one_profile_each():
     assert seen == len(np.unique(neighbours, axis=0))
 
 
-def test_the_person_is_once_in_its_hull():
+def test_person_is_once_in_its_hull():
     schema = Schema.encoded(2)
     x = np.array([0.25, 0.5])
     (piece,) = hull_pieces(
@@ -223,7 +223,7 @@ def test_signed_zeros_are_one_profile():
     assert len(piece.vertices) == 3
 
 
-def test_boxes_are_all_profiles_that_the_rules_allow():
+def test_boxes_are_all_profiles_that_rules_allow():
     schema = mixed()
     x = schema.canonical([0.2, 1, 0, 0, 0, 0, 1])[0]
     person = schema.person(x)
@@ -242,7 +242,7 @@ def test_boxes_are_all_profiles_that_the_rules_allow():
         assert schema.legal(corner)[0]
 
 
-def test_boxes_keep_the_person_s_limits():
+def test_boxes_keep_person_s_limits():
     features = [
         pp.Continuous("a", 0, 10, direction="increasing"),
         pp.Categorical("job", ["clerk", "cook", "smith"], immutable=True),
@@ -258,7 +258,7 @@ def test_boxes_keep_the_person_s_limits():
         assert piece.upper[0] == 1.0
 
 
-def test_unbounded_columns_take_the_range_of_the_data():
+def test_unbounded_columns_take_range_of_data():
     schema = Schema.encoded(2)
     x = np.array([-5.0, 0.5])
     low, high = np.array([-1.0, 0.0]), np.array([2.0, 1.0])

@@ -71,7 +71,7 @@ def test_plausibility_agrees_with_scikit_learn(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_plausibility_scores_a_training_row_without_itself(seed):
+def test_plausibility_scores_training_row_without_itself(seed):
     rows = rows_of(seed, 200)
     found = Typical(rows, np.ones(4)).plausibility(rows)
     np.testing.assert_allclose(found, expected(rows, own_measures(rows)), atol=2.5 / len(rows))
@@ -82,7 +82,7 @@ def test_plausibility_scores_a_training_row_without_itself(seed):
     assert 0.7 <= typical_rows.mean() <= 0.9
 
 
-def test_typical_rejects_a_small_cluster_with_a_low_outlier_factor():
+def test_typical_rejects_small_cluster_with_low_outlier_factor():
     """A search finds such clusters: LOF(10) alone calls them usual."""
     rng = np.random.default_rng(0)
     rows = np.vstack([rng.normal(0.0, 1.0, (400, 3)), rng.normal(9.0, 0.6, (18, 3))])
@@ -105,7 +105,7 @@ def test_typical_needs_thirty_other_rows():
     assert not is_typical(np.nan)
 
 
-def test_typical_samples_many_rows_and_finds_the_nearest_of_all(monkeypatch):
+def test_typical_samples_many_rows_and_finds_nearest_of_all(monkeypatch):
     monkeypatch.setattr(typical, "SAMPLE", 100)
     rows = rows_of(1, 400)
     one, two = (Typical(rows, np.ones(4)) for _ in range(2))

@@ -25,7 +25,7 @@ def neighbours(values, count=3):
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_ends_without_folding_are_the_floats_inside_by_exact_fractions(dtype):
+def test_ends_without_folding_are_floats_inside_by_exact_fractions(dtype):
     rng = np.random.default_rng(0)
     low = np.concatenate([rng.normal(size=50), [0.0, -0.1, 1e-300, 1.0, -1e-46]])
     high = low + rng.choice([0.0, 1e-12, 1e-3, 5.0], len(low))
@@ -44,7 +44,7 @@ def test_ends_without_folding_are_the_floats_inside_by_exact_fractions(dtype):
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_ends_behind_batch_norms_are_those_of_what_is_really_computed(dtype):
+def test_ends_after_batch_norm_agree_with_computed_layers(dtype):
     """Signs of both kinds, factors of 0, cancellation, intervals of one float."""
     rng = np.random.default_rng(1)
     n = 200
@@ -68,14 +68,14 @@ def test_ends_behind_batch_norms_are_those_of_what_is_really_computed(dtype):
     assert (greatest[:7] == np.finfo(dtype).max).all()
 
 
-def test_an_interval_without_a_float_is_empty():
+def test_interval_without_float_is_empty():
     least, greatest = preimage(
         lambda w: w, 1.0, np.array([0.1, 1.0]), np.array([0.1, 1.0]), np.float32
     )
     assert (least <= greatest).tolist() == [False, True]
 
 
-def test_a_constant_that_lies_outside_has_no_float():
+def test_constant_that_lies_outside_has_no_float():
     least, greatest = preimage(
         lambda w: 0.0 * w + 2.0, 0.0, np.array([0.0, 2.0]), np.array([1.0, 3.0]), np.float64
     )

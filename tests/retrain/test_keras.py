@@ -56,7 +56,7 @@ def moved(before, after):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("hidden", [(), (5,), (4, 4, 3, 3)], ids=str)
-def test_what_is_read_of_a_trained_model_lies_in_the_box(hidden, bias, dtype):
+def test_imported_network_of_trained_model_lies_in_shift_set(hidden, bias, dtype):
     model = build(hidden, outputs=1 + 2 * (len(hidden) % 2), bias=bias, dtype=dtype)
     start = network(model)
     shifts = pp.Shifts.of(start, 0.03)
@@ -72,7 +72,7 @@ def test_what_is_read_of_a_trained_model_lies_in_the_box(hidden, bias, dtype):
         callback.check()
 
 
-def test_boxes_of_other_kinds_and_a_number():
+def test_boxes_of_other_kinds_and_number():
     model = build((4, 3))
     past = []
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_boxes_of_other_kinds_and_a_number():
     assert 0.009 < start.distance(network(model)) <= 0.01
 
 
-def test_each_batch_is_followed_by_a_projection():
+def test_each_batch_is_followed_by_projection():
     model = build((4,))
     shifts = pp.Shifts.of(network(model), 1e-3)
     inside = []
@@ -163,7 +163,7 @@ def test_batch_norm_without_parameters_must_be_frozen_too():
     assert shifts.contains(network(model))
 
 
-def test_models_inside_the_model_and_a_layer_that_is_used_twice():
+def test_models_inside_model_and_layer_that_is_used_twice():
     shared = layers.Dense(4, activation="relu", name="twice")
     inner = keras.Sequential(
         [keras.Input((4,)), layers.Dense(4, activation="relu", name="d"), shared]
@@ -180,7 +180,7 @@ def test_models_inside_the_model_and_a_layer_that_is_used_twice():
     assert moved(start, network(model)) > 0.009
 
 
-def test_a_box_of_whole_models_with_categories():
+def test_box_of_models_with_categories():
     kind, number = keras.Input((1,), name="kind", dtype="int32"), keras.Input((1,), name="amount")
     embedded = layers.Flatten()(layers.Embedding(3, 2, name="kinds")(kind))
     joined = layers.Concatenate()([embedded, number])
@@ -198,7 +198,7 @@ def test_a_box_of_whole_models_with_categories():
     assert moved(start, pp.Model.of(model).network) > 0.009
 
 
-def test_a_box_that_does_not_fit_ends_the_training_before_the_first_step():
+def test_box_that_does_not_fit_ends_training_before_first_step():
     model = build((4,))
     start = network(model)
     with raises(DeltaError, name=None, match="architecture"):
@@ -206,12 +206,12 @@ def test_a_box_that_does_not_fit_ends_the_training_before_the_first_step():
     assert network(model) == start
 
 
-def test_a_keras_model_is_no_torch_module_here():
+def test_keras_model_is_not_torch_module_here():
     with raises(OptionError, name="module", match="StayWithin"):
         pp.retrain.stay_within(build((4,)), 0.1)
 
 
-def test_answers_that_were_proved_are_accepted_by_the_trained_model():
+def test_answers_that_were_proved_are_accepted_by_trained_model():
     """Turned labels break answers where training is free; within, none."""
     model = build((8, 6))
     train(model, epochs=15)

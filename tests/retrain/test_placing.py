@@ -71,7 +71,7 @@ def broken_promises(net):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SOURCES)
-def test_model_of_a_repair_computes_the_repaired_network(name):
+def test_model_of_repair_computes_repaired_network(name):
     source = SOURCES[name]()
     before = read(source)
     found = pp.retrain.repair(source, broken_promises(before))
@@ -83,7 +83,7 @@ def test_model_of_a_repair_computes_the_repaired_network(name):
     assert read(source) == before
 
 
-def test_keras_model_of_a_repair_is_trained_alone():
+def test_keras_model_of_repair_is_trained_alone():
     source = keras_model()
     before = read(source)
     model = pp.retrain.repair(source, broken_promises(before)).model
@@ -93,7 +93,7 @@ def test_keras_model_of_a_repair_is_trained_alone():
     assert read(model) != repaired
 
 
-def test_networks_and_files_get_the_network_itself(tmp_path):
+def test_networks_and_files_get_plain_network(tmp_path):
     net = read(sklearn_mlp())
     net.save(tmp_path / "net.npz")
     for source in (net, pp.Model.of(net), tmp_path / "net.npz", str(tmp_path / "net.npz")):
@@ -135,7 +135,7 @@ def test_shared_last_layer_is_rejected_if_it_changes():
     assert read(kept.model) == net
 
 
-def test_batch_norm_is_rejected_and_the_advice_works():
+def test_batch_norm_is_rejected_and_advice_works():
     torch.manual_seed(0)
     source = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1)).double()
     source[1].running_mean.normal_()
@@ -149,7 +149,7 @@ def test_batch_norm_is_rejected_and_the_advice_works():
     assert read(found.model) == found.network
 
 
-def test_model_that_rounds_the_layer_is_rejected():
+def test_model_that_rounds_layer_is_rejected():
     """What was proved of float64 numbers is not proved of the float32 ones that are stored."""
     source = torch_module()
     net = read(source)

@@ -97,7 +97,7 @@ def crowd(seed, sizes, *, biased, margin):
 
 @pytest.mark.parametrize(("sizes", "biased"), CASES)
 @pytest.mark.parametrize("seed", seeds(2, 4))
-def test_as_a_plain_linear_program_says(sizes, biased, seed):
+def test_repair_agrees_with_plain_linear_program(sizes, biased, seed):
     net, X, targets, A, r = crowd(seed, sizes, biased=biased, margin=0.05)
     answer = plain_program(A, r)
     assert answer.status == 0  # the network that gave the targets is one solution
@@ -129,7 +129,7 @@ def test_one_weight_and_one_bias_in_closed_form():
     assert "0.55" in str(found)
 
 
-def test_the_bound_is_that_of_the_multipliers_not_of_the_solver():
+def test_bound_is_that_of_multipliers_not_of_solver():
     """Any multipliers give a true bound; the one of the answer is below every feasible change."""
     net, X, targets, A, r = crowd(1, (3, 5, 1), biased=True, margin=0.05)
     best = plain_program(A, r).fun
@@ -148,7 +148,7 @@ def test_the_bound_is_that_of_the_multipliers_not_of_the_solver():
         assert module._least_change(cuts.space, cuts.cuts, y) <= best * (1 + 1e-9)
 
 
-def test_what_is_kept_stays_as_it_is():
+def test_kept_promises_leave_model_unchanged():
     net = pp.Network([([[1.0, 0.0]], [0.0])])
     found = pp.retrain.repair(net, ([[1.0, 0.0]], 1))
     assert found.network is net
@@ -182,7 +182,7 @@ def test_nothing_to_mend_with():
     )
 
 
-def test_a_tie_is_no_acceptance():
+def test_tie_is_not_acceptance():
     """Class 0 needs a logit below 0: predict must say so, not only the margin."""
     net = pp.Network([([[1.0]], [0.0])])
     found = pp.retrain.repair(net, ([[0.0]], 0))
@@ -193,7 +193,7 @@ def test_a_tie_is_no_acceptance():
     assert pp.retrain.repair(both, ([[1.0]], 2)).network.predict([[1.0]])[0] == 2
 
 
-def test_a_tie_that_is_accepted_stays_as_it_is():
+def test_accepted_tie_leaves_model_unchanged():
     """Nothing reaches the last layer of the first person: the logit is 0, which is class 1."""
     layers = [([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, -2.0]], None)]
     net = pp.Network(layers)
@@ -282,7 +282,7 @@ def test_delta_in_closed_form():
     assert pairs.change == pytest.approx(0.325, rel=1e-5)
 
 
-def test_batch_norm_behind_the_last_layer():
+def test_batch_norm_behind_last_layer():
     """Rows and columns are scaled: the change is one of the trained weights."""
     W, b = np.array([[1.0, -1.0]]), np.array([0.25])
     fold = Fold(np.array([2.0]), np.array([0.5, 3.0]), np.zeros(2), np.array([2.0]))
@@ -304,7 +304,7 @@ def test_batch_norm_behind_the_last_layer():
     assert fixed.change == pytest.approx(0.8 / 13.0, rel=1e-5)
 
 
-def test_batch_norm_with_a_shift_is_said_to_be_folded():
+def test_batch_norm_with_shift_is_reported_to_be_folded():
     fold = Fold(np.ones(1), np.array([0.5, 3.0]), np.array([1.0, 0.0]), np.ones(1))
     net = pp.Network([(np.eye(2), None), ([[1.0, -1.0]], [0.25])], folds=[None, fold])
     found = pp.retrain.repair(net, ([[1.0, 2.0]], 1), margin=0.05)
@@ -339,7 +339,7 @@ def test_float32():
     assert found.change <= found.bound * (1 + 1e-4) + 1e-6
 
 
-def test_margins_grow_with_the_mended_weights():
+def test_margins_grow_with_mended_weights():
     """A large change rounds by more; the mended network keeps the margin that it needs itself."""
     net = pp.Network([([[1e-4, -1e-4]], [1e-4])], precision="float32")
     X = np.array([[1.0, 1.0], [1.0, 1.00001]])
@@ -359,7 +359,7 @@ def test_accuracy():
         pp.retrain.repair(net, ([[1.0]], 1), data=(data[0], [1]))
 
 
-def test_of_changes_of_one_size_the_one_with_the_least_sum():
+def test_of_changes_of_one_size_one_with_least_sum():
     """The second promise alone decides the size; nothing else need move that far."""
     net = pp.Network([([[1.0, 1.0, 1.0]], None)])
     X = np.array([[-1.0, 0.0, 0.0]])
@@ -389,7 +389,7 @@ def test_many_promises_take_few_rows(monkeypatch):
     assert found.change <= found.bound * (1 + 1e-5)
 
 
-def test_a_solver_that_gives_up_is_no_answer(monkeypatch):
+def test_solver_that_gives_up_is_not_answer(monkeypatch):
     monkeypatch.setattr(module.LinearProgram, "solve", lambda self: "failed")
     with pytest.raises(SolverError, match="gave up"):
         pp.retrain.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0]], 0))

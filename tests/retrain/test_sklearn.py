@@ -53,7 +53,7 @@ def turned(y):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("hidden", [(), (4,), (4, 3), (3, 4, 3), (3, 3, 3, 3)], ids=str)
-def test_the_trained_copy_lies_in_the_box(hidden, classes, dtype):
+def test_trained_copy_lies_in_box(hidden, classes, dtype):
     y = labels(classes)
     model = fitted(rows=X.astype(dtype), y=y, hidden=hidden, max_iter=20)
     before = network(model)
@@ -106,7 +106,7 @@ def test_boxes_of_every_kind(make, scaled):
     assert entered.distance(network(later)) > 0.0
 
 
-def test_a_pipeline_keeps_its_scaler_and_its_answers():
+def test_pipeline_keeps_its_scaler_and_its_answers():
     """Turned labels break answers where training is free; within, none, by the model's own predict."""
     model = fitted(StandardScaler())
     y, shifts = labels(2), 0.05
@@ -136,7 +136,7 @@ def categories():
 
 
 @pytest.mark.parametrize("sparse", [0.0, 1.0])
-def test_a_pipeline_with_categories_and_a_box_of_whole_models(sparse):
+def test_pipeline_with_categories_and_box_of_models(sparse):
     frame, steps = categories()
     steps.sparse_threshold = sparse
     model = fitted(make_pipeline(steps), rows=frame)  # a pipeline in a pipeline
@@ -150,7 +150,7 @@ def test_a_pipeline_with_categories_and_a_box_of_whole_models(sparse):
     assert 0.009 < pp.Model.of(model).network.distance(pp.Model.of(inside).network) <= 0.01
 
 
-def test_a_pipeline_that_hands_on_frames():
+def test_pipeline_that_hands_on_frames():
     model = fitted(
         StandardScaler().set_output(transform="pandas"), rows=pd.DataFrame(X, columns=list("abc"))
     )
@@ -162,7 +162,7 @@ def test_a_pipeline_that_hands_on_frames():
     assert pp.Shifts.of(pp.Model.of(model).network, 0.01).contains(pp.Model.of(later).network)
 
 
-def test_the_best_model_of_a_search():
+def test_best_model_of_search():
     search = GridSearchCV(fitted(), {"alpha": [0.1]}, cv=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -172,7 +172,7 @@ def test_the_best_model_of_a_search():
 
 
 @pytest.mark.parametrize("settings", [{}, {"solver": "sgd", "learning_rate": "adaptive"}], ids=str)
-def test_the_same_random_state_gives_the_same_model(settings):
+def test_same_random_state_gives_same_model(settings):
     """Also for a model without a random state, whatever numpy's own is."""
     model = fitted(random_state=None, **settings)
     found = []
@@ -185,7 +185,7 @@ def test_the_same_random_state_gives_the_same_model(settings):
     assert found[0] != found[2]
 
 
-def test_one_step_for_each_mini_batch_and_a_projection_behind_each(monkeypatch):
+def test_one_step_for_each_mini_batch_and_projection_behind_each(monkeypatch):
     model = fitted(batch_size=32)
     shifts = pp.Shifts.of(network(model), 1e-3)
     sizes, inside = [], []
@@ -209,7 +209,7 @@ def test_one_step_for_each_mini_batch_and_a_projection_behind_each(monkeypatch):
     assert sizes == [250, 50]
 
 
-def test_settings_are_those_of_the_model():
+def test_settings_are_those_of_model():
     """A learning rate that is set after fitting counts."""
     model = fitted()
     before = network(model)
@@ -222,7 +222,7 @@ def test_settings_are_those_of_the_model():
     assert not later.shuffle
 
 
-def test_what_cannot_be_trained_is_refused_and_the_advice_works():
+def test_untrainable_model_is_rejected_with_working_advice():
     y = labels(2)
     with raises(ModelNotSupportedError, name="solver", value="lbfgs", match="adam"):
         pp.retrain.refit_within(fitted(solver="lbfgs"), NEW, y, 0.1)
@@ -245,7 +245,7 @@ def test_what_cannot_be_trained_is_refused_and_the_advice_works():
         pp.retrain.refit_within(fitted(), NEW, y, 0.1, random_state=None)
 
 
-def test_a_box_of_another_model_is_refused():
+def test_box_of_another_model_is_refused():
     model = fitted(StandardScaler())
     with raises(DeltaError, name=None, match="architecture"):
         pp.retrain.refit_within(

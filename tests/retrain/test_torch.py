@@ -155,7 +155,7 @@ BOXES = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("box", BOXES)
 @pytest.mark.parametrize("hidden", quick(2, [(hidden,) for hidden in HIDDEN]), ids=str)
-def test_what_is_read_of_a_trained_module_lies_in_the_box(hidden, box, dtype):
+def test_imported_network_of_trained_module_lies_in_shift_set(hidden, box, dtype):
     module = build(hidden, outputs=1 + 2 * (len(hidden) % 2), dtype=dtype)
     shifts = BOXES[box](module)
     before = network(module)
@@ -168,7 +168,7 @@ def test_what_is_read_of_a_trained_module_lies_in_the_box(hidden, box, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_projection_gives_the_outermost_floats_inside_by_exact_fractions(dtype):
+def test_projection_gives_outermost_floats_inside_by_exact_fractions(dtype):
     module = build((4,), dtype=dtype)
     centre = {name: p.detach().clone() for name, p in module.named_parameters()}
     delta = 0.03  # no float32 number
@@ -208,7 +208,7 @@ def test_batch_norm(dtype, bias, box):
     assert not shifts.contains(network(free))
 
 
-def test_far_from_the_box_batch_norm_and_no_bias_are_still_projected():
+def test_far_from_box_batch_norm_and_no_bias_are_still_projected():
     """The weights alone must bring the folded biases into their intervals."""
     for seed in range(5):
         module = with_norms(bias=False, seed=seed)
@@ -224,7 +224,7 @@ def test_far_from_the_box_batch_norm_and_no_bias_are_still_projected():
             assert shifts.contains(network(module))
 
 
-def test_a_batch_norm_that_is_trained_is_refused_and_the_advice_works():
+def test_batch_norm_that_is_trained_is_refused_and_advice_works():
     module = with_norms()
     box = pp.Shifts.of(network(module), 0.02)
     X, y = data(module)
@@ -251,7 +251,7 @@ def test_a_batch_norm_that_is_trained_is_refused_and_the_advice_works():
     within.check()
 
 
-def test_a_box_behind_other_batch_norms_is_refused():
+def test_box_behind_other_batch_norms_is_refused():
     module, other = with_norms(bias=False), with_norms(bias=False, seed=1)
     for mine, theirs in zip(norms(module)[:1], norms(other)[:1], strict=True):
         theirs.load_state_dict(mine.state_dict())
@@ -284,7 +284,7 @@ def tied():
 
 
 @pytest.mark.parametrize("make", [Shared, tied])
-def test_a_shared_parameter_lies_in_all_of_its_intervals(make):
+def test_shared_parameter_lies_in_all_of_its_intervals(make):
     torch.manual_seed(0)
     module = make()
     net = network(module)
@@ -339,13 +339,13 @@ class Functional(nn.Module):
         return nn.functional.linear(hidden, self.last.weight, self.last.bias)
 
 
-def test_modules_with_a_forward_of_their_own():
+def test_modules_with_forward_of_their_own():
     torch.manual_seed(0)
     module = Functional()
     trained_within(module, pp.Shifts.of(network(module), 0.01))
 
 
-def test_a_number_is_around_the_module_as_it_is():
+def test_delta_is_centred_on_current_module():
     module = build((4,))
     start, optimizer = network(module), adam(module)
     within = pp.retrain.stay_within(module, 0.01, optimizer)
@@ -355,7 +355,7 @@ def test_a_number_is_around_the_module_as_it_is():
     assert 0.009 < start.distance(network(module)) <= 0.01
 
 
-def test_without_an_optimizer_it_is_called_after_each_step():
+def test_projection_without_optimizer_is_called_by_hand():
     module = build((4,))
     shifts = pp.Shifts.of(network(module), 0.01)
     project, optimizer = pp.retrain.stay_within(module, shifts), adam(module)
@@ -369,7 +369,7 @@ def test_without_an_optimizer_it_is_called_after_each_step():
     project.check()
 
 
-def test_a_module_that_is_changed_by_hand_is_noticed_at_the_end():
+def test_module_that_is_changed_by_hand_is_noticed_at_end():
     module = build((4,))
     with (
         raises(DeltaError, match="left"),
@@ -379,7 +379,7 @@ def test_a_module_that_is_changed_by_hand_is_noticed_at_the_end():
         module[0].weight.add_(1.0)
 
 
-def test_an_error_inside_is_not_hidden_and_the_hook_is_taken_off():
+def test_error_inside_is_not_hidden_and_hook_is_taken_off():
     module = build((4,))
     optimizer = adam(module)
 
@@ -395,7 +395,7 @@ def test_an_error_inside_is_not_hidden_and_the_hook_is_taken_off():
     assert start.distance(network(module)) > 0.01
 
 
-def test_a_box_without_a_number_of_the_modules_precision_is_refused_and_the_advice_works():
+def test_box_without_number_of_modules_precision_is_refused_and_advice_works():
     module = build((4,), 2)
     net = network(module)
     third = net.with_layers((layer.W / 3.0, layer.bias / 3.0) for layer in net.layers)
@@ -407,7 +407,7 @@ def test_a_box_without_a_number_of_the_modules_precision_is_refused_and_the_advi
     assert narrow.contains(network(double))
 
 
-def test_half_precision_is_refused_and_the_advice_works():
+def test_half_precision_is_refused_and_advice_works():
     module = build((4,)).half()
     with raises(ModelNotSupportedError, match="float16"):
         pp.retrain.stay_within(module, 0.1)
@@ -420,7 +420,7 @@ def test_half_precision_is_refused_and_the_advice_works():
     project()
 
 
-def test_a_module_that_changes_its_precision_on_the_way():
+def test_module_that_changes_its_precision_on_way():
     module = build((4,), dtype=torch.float64)
     shifts = pp.Shifts.of(network(module), 0.03)
     project = pp.retrain.stay_within(module, shifts)
@@ -434,7 +434,7 @@ def test_a_module_that_changes_its_precision_on_the_way():
     assert shifts.contains(network(module))
 
 
-def test_what_does_not_fit_is_said():
+def test_shift_set_of_other_shape_is_rejected():
     module = build((4,))
     with raises(DeltaError, name=None, match="architecture"):
         pp.retrain.stay_within(module, pp.Shifts.of(network(build((5,))), 0.1))
@@ -460,7 +460,7 @@ class Categories(nn.Module):
         return self.body(torch.cat([self.kinds(x[:, 0].long()), x[:, 1:]], dim=1))
 
 
-def test_categories_are_frozen_and_the_box_is_of_the_whole_model():
+def test_categories_are_frozen_and_box_is_of_models():
     torch.manual_seed(0)
     module = Categories()
     model = pp.Model.of(module)
@@ -491,7 +491,7 @@ class Scaled(nn.Module):
         return self.body((x - self.shift) / 2.0)
 
 
-def test_a_box_of_whole_models_is_of_those_that_scale_alike():
+def test_box_of_models_is_of_those_that_scale_alike():
     module = Scaled([1.0, 2.0, 3.0])
     later = copy.deepcopy(module)
     steps(later, adam(later), *data(later), 3)
@@ -513,7 +513,7 @@ def test_a_box_of_whole_models_is_of_those_that_scale_alike():
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_answers_that_were_proved_are_accepted_by_the_trained_module(outputs):
+def test_answers_that_were_proved_are_accepted_by_trained_module(outputs):
     """Trained freely on labels that are turned round, the module breaks answers; within, none."""
     module = build((8, 6), outputs, seed=2)
     X, y = data(module, 300)

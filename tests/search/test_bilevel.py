@@ -208,7 +208,7 @@ def test_rules():
     check(problem, ruled, outcome, points)
 
 
-def test_bounds_cut_the_hull():
+def test_bounds_cut_hull():
     problem, piece = instance(120, (2, 4, 1))
     free = bilevel.solve(problem, piece)
     moved = int(np.abs(free.point - problem.x).argmax())
@@ -224,7 +224,7 @@ def test_bounds_cut_the_hull():
     check(problem, cut, outcome, points)
 
 
-def test_without_shifts_it_is_the_plausible_counterfactual():
+def test_bilevel_without_shifts_finds_plausible_counterfactual():
     problem, piece = instance(130, (2, 4, 3, 1), delta=0.0)
     outcome = bilevel.solve(problem, piece)
     assert outcome.rounds == 0
@@ -262,7 +262,7 @@ def test_contradicting_rules():
     assert bilevel.solve(problem, ruled).status == "infeasible"
 
 
-def test_bounds_beside_the_hull():
+def test_bounds_beside_hull():
     problem, piece = instance(190, (2, 4, 1))
     outcome = bilevel.solve(problem, hull(piece.vertices, 2.0, 3.0))
     assert outcome.status == "infeasible"
@@ -306,7 +306,7 @@ def test_no_time():
 
 
 @pytest.mark.parametrize("stop", range(4))
-def test_bound_when_the_time_is_over(stop, monkeypatch):
+def test_bound_when_time_is_over(stop, monkeypatch):
     """The clock stops the search at program number ``stop``; the bound so far stays true."""
     problem, piece = instance(320, (2, 4, 3, 1))
     answer = bilevel.solve(problem, piece)
@@ -338,7 +338,7 @@ def test_too_many_rounds():
         bilevel.solve(problem, piece, max_rounds=1)
 
 
-def test_a_wrong_solver_does_not_send_the_search_in_circles(monkeypatch):
+def test_wrong_solver_does_not_send_search_in_circles(monkeypatch):
     problem, piece = instance(340, (2, 4, 1))
 
     def wrong(model, solver, left):
@@ -352,7 +352,7 @@ def test_a_wrong_solver_does_not_send_the_search_in_circles(monkeypatch):
         bilevel.solve(problem, piece)
 
 
-def test_a_wrong_inner_answer_is_noticed(monkeypatch):
+def test_wrong_inner_answer_is_noticed(monkeypatch):
     problem, piece = instance(350, (2, 4, 3, 1))
 
     def wrong(model, solver, left):

@@ -46,7 +46,7 @@ def test_some_shifts_follow():
 
 
 @pytest.mark.parametrize(("seed", "signed", "outputs"), quick(8, CASES))
-def test_no_value_is_below_the_worst_network(seed, signed, outputs):
+def test_no_value_is_below_worst_network(seed, signed, outputs):
     """A value below it would cut off points that are robust."""
     net, X, shifts = found(seed, signed=signed, outputs=outputs)
     moves = np.random.default_rng(0).normal(scale=0.05, size=(20, 3))
@@ -57,7 +57,7 @@ def test_no_value_is_below_the_worst_network(seed, signed, outputs):
         assert (shifted.value(points[at]) >= worst[at] - 1e-9).all()
 
 
-def test_most_are_the_worst_at_their_own_point():
+def test_most_are_worst_at_their_own_point():
     """The signs of an attack are kept, so not all are."""
     gaps = []
     for seed in range(12):

@@ -58,7 +58,7 @@ def test_tree_proves_its_bound_at_every_gap(seed):
             check_answer(problem, piece, found, attacks=False)
 
 
-def test_gap_of_one_ends_with_the_first_robust_point():
+def test_gap_of_one_ends_with_first_robust_point():
     problem, piece = random_problem(6)
     found = tree.solve(at_gap(problem, 1.0), piece)
     assert found.status == "optimal"

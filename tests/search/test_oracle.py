@@ -60,7 +60,7 @@ def attacked(oracle, point):
 
 
 @pytest.mark.parametrize(("seed", "depth"), quick(12, CASES))
-def test_in_delta_and_not_better_than_the_attack(seed, depth):
+def test_in_delta_and_not_better_than_attack(seed, depth):
     oracle, radii, points = random_oracle(seed, depth)
     for point in points:
         for c, _, value, pairs in attacked(oracle, point):
@@ -76,7 +76,7 @@ def test_in_delta_and_not_better_than_the_attack(seed, depth):
 
 
 @pytest.mark.parametrize(("seed", "depth"), quick(12, CASES))
-def test_what_is_learnt_is_a_network_of_delta(seed, depth):
+def test_scenarios_lie_in_shift_set(seed, depth):
     """Its value at any point is not below the least over Delta."""
     oracle, radii, points = random_oracle(seed, depth)
     worst = pp.certify(oracle.net, points, radii, target_of(oracle), exact_margin=True)
@@ -109,7 +109,7 @@ def least_behind(net, radii, c, W1, b1, points):
 
 
 @pytest.mark.parametrize("seed", seeds(8, 40))
-def test_with_two_hidden_layers_nothing_behind_the_first_is_left_to_hurt(seed):
+def test_with_two_hidden_layers_nothing_behind_first_is_left_to_hurt(seed):
     oracle, radii, points = random_oracle(seed, 2)
     far = np.random.default_rng(seed).normal(size=(40, oracle.net.inputs)) * 2.0
     for point in points:
@@ -124,7 +124,7 @@ def test_with_two_hidden_layers_nothing_behind_the_first_is_left_to_hurt(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(8, 40))
-def test_with_one_hidden_layer_it_is_the_worst_where_inputs_keep_their_signs(seed):
+def test_scenario_of_one_hidden_layer_is_worst_for_inputs_of_equal_sign(seed):
     oracle, radii, points = random_oracle(seed, 1)
     point = np.where(points[0] == 0.0, 0.5, points[0])
     signs = np.sign(oracle.net.transform(point)[0])

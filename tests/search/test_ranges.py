@@ -31,7 +31,7 @@ def check(polytope, scenario, limits, variables, points):
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(30, CASES))
-def test_points_of_the_polytope_lie_within(seed, depth, cut):
+def test_points_of_polytope_lie_within(seed, depth, cut):
     state = random_state(seed, depth=depth, cut=cut)
     problem, polytope = state.problem, state.polytope
     variables, points = points_of(polytope, state.rng, 400)
@@ -44,7 +44,7 @@ def test_points_of_the_polytope_lie_within(seed, depth, cut):
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(30, CASES))
-def test_the_point_that_limits_were_learnt_from_lies_within(seed, depth, cut):
+def test_point_that_limits_were_learnt_from_lies_within(seed, depth, cut):
     state = random_state(seed, depth=depth, cut=cut)
     for share in (0.2, 0.5, 0.9):
         limits = state.signs(share)
@@ -74,7 +74,7 @@ def test_scenarios_of_all_kinds_are_met():
     assert any((state.polytope.corners < 0.0).any() for state in states)
 
 
-def test_the_simplex_contains_what_is_nearer():
+def test_simplex_contains_nearer_points():
     """Shares of the corners are barycentric coordinates: not negative, sum at most 1."""
     cut = 0
     for seed in range(60):
@@ -89,7 +89,7 @@ def test_the_simplex_contains_what_is_nearer():
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_a_conditional_sign_needs_what_is_before_it_bounded(dead):
+def test_conditional_sign_needs_bounded_inputs(dead):
     """A neuron that the objective does not need, but whose sign is asked for by a row.
 
     ``z <= 0`` can hold only if what raises z is bounded from below, ``z >= 0`` only if it is

@@ -46,7 +46,7 @@ def holds(relaxation, state, decisions=()):
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
-def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
+def test_signs_of_point_do_not_exclude_it(seed, depth, cut):
     """Signs known in a layer rest on activations before it, whether the margin needs them or not."""
     state = random_state(seed, depth=depth, cut=cut)
     for share in (0.0, 0.3, 0.6, 1.0):
@@ -56,7 +56,7 @@ def test_signs_of_a_point_do_not_exclude_it(seed, depth, cut):
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
-def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut):
+def test_tightening_does_not_exclude_point_within_cutoff(seed, depth, cut):
     state = random_state(seed, depth=depth, cut=cut)
     limits = state.signs(0.2)
     relaxation = Relaxation(state.polytope, state.margin, limits, state.scenarios[:2])
@@ -80,7 +80,7 @@ def test_tightening_does_not_exclude_a_point_within_the_cutoff(seed, depth, cut)
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
-def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
+def test_leaves_keep_margin_of_every_scenario(seed, depth, cut):
     """Where no decision is left, what the program takes for the margin is the margin."""
     state = random_state(seed, depth=depth, cut=cut)
     # The scenarios keep the margin at the point and little more: most leaves lie at its border.
@@ -107,7 +107,7 @@ def test_leaves_keep_the_margin_of_every_scenario(seed, depth, cut):
 
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES[:45]))
-def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
+def test_limits_of_neurons_are_those_of_program(seed, depth, cut):
     """What other networks say of a neuron in the program changes neither, or both."""
     state = random_state(seed, depth=depth, cut=cut)
     relaxation = Relaxation(state.polytope, state.margin, {}, state.scenarios[:2])
@@ -122,7 +122,7 @@ def test_limits_of_neurons_are_those_of_the_program(seed, depth, cut):
         assert s * neuron.unit == pytest.approx(max(-low, 0.0), abs=1e-12)
 
 
-def test_tightened_ranges_leave_room_for_rounding():
+def test_tightened_ranges_include_rounding():
     met = 0
     for seed, depth, cut in CASES[:12]:
         state = random_state(seed, depth=depth, cut=cut)
@@ -139,7 +139,7 @@ def test_tightened_ranges_leave_room_for_rounding():
     assert met >= 10
 
 
-def test_a_search_for_an_incumbent_tests_no_longer_than_to_the_deadline():
+def test_search_for_incumbent_tests_no_longer_than_to_deadline():
     seen = []
 
     class Watched(Oracle):
@@ -155,7 +155,7 @@ def test_a_search_for_an_incumbent_tests_no_longer_than_to_the_deadline():
     assert set(seen) == {1e9}
 
 
-def test_after_the_deadline_no_other_goal_is_tested():
+def test_after_deadline_no_other_goal_is_tested():
     tested = []
 
     class Undecided(Oracle):

@@ -84,7 +84,7 @@ def test_same_as_algorithm_1(seed):
     compare(*random_several(seed))
 
 
-def test_the_sets_disagree_in_many_problems():
+def test_sets_disagree_in_many_problems():
     """Else the tests above could not tell several sets from one."""
     farther = 0
     for seed in range(10):
@@ -97,7 +97,7 @@ def test_the_sets_disagree_in_many_problems():
 
 
 @pytest.mark.parametrize("seed", quick(2, range(6)))
-def test_no_nearer_point_on_a_fine_mesh(seed):
+def test_no_nearer_point_on_fine_mesh(seed):
     """A mesh of points, each judged by a mixed-integer program for each set."""
     for attempt in range(200):
         rng = np.random.default_rng([seed, 7, attempt])
@@ -123,7 +123,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
 
 
 @pytest.mark.parametrize("seed", quick(2, range(6)))
-def test_the_order_of_the_sets_does_not_matter(seed):
+def test_order_of_sets_does_not_matter(seed):
     problem, piece = random_several(seed)
     other = replace(problem, guarantee=Guarantee(problem.guarantee.members[::-1]))
     one, two = (search(each, [piece]) for each in (problem, other))
@@ -134,7 +134,7 @@ def test_the_order_of_the_sets_does_not_matter(seed):
 
 
 @pytest.mark.parametrize("method", ["tree", "bilevel"])
-def test_a_set_that_refuses_everything_leaves_nothing(method):
+def test_search_finds_nothing_if_one_set_refuses_all(method):
     net = pp.Network([([[1.0, 1.0]], [0.0])])
     never = pp.Network([([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0]), ([[-1.0, -1.0]], [-1.0])])
     sets = (Member(net, pp.Shifts.of(net, 0.01)), Member(never, pp.Shifts.of(never, 0.0)))
@@ -145,7 +145,7 @@ def test_a_set_that_refuses_everything_leaves_nothing(method):
 
 
 @pytest.mark.parametrize("method", ["tree", "bilevel"])
-def test_only_networks_of_a_box_count(method):
+def test_only_networks_of_box_count(method):
     """The network that a box is given with may lie outside; then it has no say."""
     net = pp.Network([([[-5.0]], [0.0])])  # the box holds networks of slope 1 to 2
     box = pp.Shifts(pp.Network([([[1.0]], [-1.0])]), pp.Network([([[2.0]], [-0.5])]))
@@ -178,7 +178,7 @@ def test_each_set_has_its_own_margin(delta):
 
 
 @pytest.mark.parametrize("good", [0, 1])
-def test_a_set_that_looks_worst_and_is_not(good, monkeypatch):
+def test_set_that_looks_worst_and_is_not(good, monkeypatch):
     """The order of the tests saves time; the verdict is that of all sets."""
     nets = [pp.Network([([[1.0]], [b])]) for b in (5.0, -5.0)]
     sets = [Member(net, pp.Shifts.of(net, 0.0)) for net in nets]
@@ -195,7 +195,7 @@ def test_a_set_that_looks_worst_and_is_not(good, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", seeds(5, 20))
-def test_the_oracle_speaks_for_all_sets(seed):
+def test_oracle_tests_all_sets(seed):
     """Bounds and attacks are networks of some box; verdicts are those of every box."""
     problem, piece = random_several(seed)
     oracle = Oracle(problem)

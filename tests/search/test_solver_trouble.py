@@ -123,7 +123,7 @@ def test_nothing_is_concluded_from_no_answer(method, status):
     assert answered >= least  # single failures cost nothing
 
 
-def test_a_node_without_an_answer_is_split(monkeypatch):
+def test_node_without_answer_is_split(monkeypatch):
     """Where single programs fail for good the search goes on around them, to the same optimum."""
     split = proved = 0
     plain_choice = Subproblem._choose_without_solution
@@ -157,7 +157,7 @@ def test_blind_splits_end(monkeypatch):
     assert found.status in ("feasible", "unknown")
 
 
-def test_an_exact_test_without_a_verdict_leaves_its_node_open(monkeypatch):
+def test_exact_test_without_verdict_leaves_its_node_open(monkeypatch):
     """Neither robust nor refuted, and no deadline: the point is no answer, its bound stays."""
     problem, piece = random_problem(1)
     truth = tree.solve(problem, piece)
@@ -169,7 +169,7 @@ def test_an_exact_test_without_a_verdict_leaves_its_node_open(monkeypatch):
     assert found.lower <= truth.distance + SAME
 
 
-def test_a_piece_without_an_answer_does_not_lose_the_others(monkeypatch):
+def test_piece_without_answer_does_not_lose_others(monkeypatch):
     """One piece fails, a farther one has a point: that is the answer, not proved nearest."""
     net = pp.Network([([[1.0, 1.0]], [0.0])])
     problem = problem_of(net, [-1.0, -1.0], 0.01)
@@ -194,7 +194,7 @@ def test_a_piece_without_an_answer_does_not_lose_the_others(monkeypatch):
 # -- the clock --------------------------------------------------------------------------------------
 
 
-def test_each_step_looks_at_the_clock():
+def test_each_step_looks_at_clock():
     """Stopped at any look, the search ends within a few more, and what it says is true."""
     for seed in (1, 6, 9):
         problem, piece, truth = known(seed)
@@ -217,7 +217,7 @@ def test_each_step_looks_at_the_clock():
                     check_answer(problem, piece, found, attacks=False)
 
 
-def test_statuses_are_all_there():
+def test_every_solver_status_is_handled():
     """A new version of HiGHS may have more to say."""
     assert {"kUnknown", "kNotset", "kSolveError", "kIterationLimit"} <= set(ODD_STATUSES)
     assert "kUnboundedOrInfeasible" in ODD_STATUSES

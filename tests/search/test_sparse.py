@@ -200,7 +200,7 @@ def test_changes_are_counted_by_feature():
         assert search._changes(row) == np.flatnonzero(changed(search, row)[0]).tolist()
 
 
-def test_restore_takes_the_own_values_of_some_features():
+def test_restore_takes_own_values_of_some_features():
     search, every = world(1)
     row = every[-1].copy()
     found = search._restore(row, [1, 4])
@@ -209,7 +209,7 @@ def test_restore_takes_the_own_values_of_some_features():
     assert row.tolist() == every[-1].tolist()
 
 
-def test_with_values_leaves_out_the_present_value_and_the_own_one():
+def test_with_values_leaves_out_present_value_and_own_one():
     search, _ = world(1)
     row = np.array([0.5, 0.0, 0.0, 1.0, 0.25, 1.0, 0.5])
     found = search._with_values(row, [(0, GRID[:, None]), (1, LEVELS)])
@@ -220,7 +220,7 @@ def test_with_values_leaves_out_the_present_value_and_the_own_one():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_screened_rows_are_allowed_and_in_the_order_of_their_margins(seed):
+def test_screened_rows_are_allowed_and_in_order_of_their_margins(seed):
     search, _ = world(seed)
     rows = np.random.default_rng(seed).choice(GRID, (300, 7))
     known = margins(search, rows)
@@ -234,7 +234,7 @@ def test_screened_rows_are_allowed_and_in_the_order_of_their_margins(seed):
     assert search._screened(rows[:0], 7).shape == (0, 7)
 
 
-def test_a_margin_of_zero_passes_and_outside_networks_do_not_count():
+def test_margin_of_zero_passes_and_outside_networks_do_not_count():
     search, _ = world(0)
     w = np.eye(7)[0]
     members = [member(w, 0.5, 0.25), member(w, 99.0, contains=False)]
@@ -280,7 +280,7 @@ def test_first_row_ends_when_many_robust_rows_are_atypical(monkeypatch):
             assert row[0] == 0.1
 
 
-def test_typical_rows_are_found_anywhere_in_a_block():
+def test_typical_rows_are_found_anywhere_in_block():
     search, _ = world(0)
     rows = np.ones((300, 7))
     rows[:, 0] = np.arange(300)
@@ -306,7 +306,7 @@ def test_rows_that_tie_stay_in_their_order():
     assert search._by_distance(rows).tolist() == rows.tolist()
 
 
-def test_only_the_nearest_rows_are_tested(monkeypatch):
+def test_only_nearest_rows_are_tested(monkeypatch):
     search, _ = world(0, typical=False)
     rows = np.ones((6, 7))
     rows[:, 0] = [0.6, 0.1, 0.5, 0.2, 0.4, 0.3]
@@ -345,7 +345,7 @@ def test_put_back_restores_by_margin_until_nothing_passes(seed):
 
 @pytest.mark.parametrize("free", [[0, 1, 2, 3, 4], [1, 2, 4], [3]])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_singles_are_the_nearest_points_with_one_change(seed, free):
+def test_singles_are_nearest_points_with_one_change(seed, free):
     search, _ = world(seed)
     search = replace(search, free=free)
     x = search.problem.x
@@ -356,7 +356,7 @@ def test_singles_are_the_nearest_points_with_one_change(seed, free):
 
 @pytest.mark.parametrize("free", [[0, 1, 2, 3, 4], [1, 2, 4], [0, 3], [2]])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pairs_are_the_nearest_points_with_two_changes(seed, free):
+def test_pairs_are_nearest_points_with_two_changes(seed, free):
     search, every = world(seed)
     search = replace(search, free=free)
     other = [f for f in range(5) if f not in free]
@@ -367,7 +367,7 @@ def test_pairs_are_the_nearest_points_with_two_changes(seed, free):
     )
 
 
-def test_promising_features_raise_the_margin_or_the_plausibility_most(monkeypatch):
+def test_promising_features_raise_margin_or_plausibility_most(monkeypatch):
     search, _ = world(0)
     gain, usual = (
         np.array([5.0, 1, 1, 1, 2.0, 3.0, 4.0]),
@@ -412,7 +412,7 @@ def shorter(search, row):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_shorter_points_have_the_largest_margin_of_their_kind(seed):
+def test_shorter_points_have_largest_margin_of_their_kind(seed):
     search, every = world(seed)
     for row in every[:: max(1, len(every) // 25)]:
         found = search._shorter(row)
@@ -518,7 +518,7 @@ def test_polishing_tries_all_combinations_of_few_values():
 
 
 @pytest.mark.parametrize(("size", "each"), [(8, 0), (9, 3), (15, 3), (16, 4)])
-def test_the_polishing_grid_has_a_root_of_its_size_for_each_number(size, each, monkeypatch):
+def test_polishing_grid_has_root_of_its_size_for_each_number(size, each, monkeypatch):
     search, _ = world(0, typical=False)
     rows = []
     search = replace(
@@ -550,7 +550,7 @@ def test_polishing_moves_numbers_together():
     assert (found[0], found[6]) == (1 / 16, 17 / 32)
 
 
-def test_values_around_a_change_lie_in_its_direction(monkeypatch):
+def test_values_around_change_lie_in_its_direction(monkeypatch):
     search, _ = world(0)
     up = search._around(0.25, 0.5, 0, 100)
     assert up.tolist() == (np.arange(9, 19) / 32).tolist()  # up to 1.3 times the change
@@ -564,7 +564,7 @@ def test_values_around_a_change_lie_in_its_direction(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_nearer_value_is_the_nearest_that_passes(seed):
+def test_nearer_value_is_nearest_that_passes(seed):
     search, every = world(seed)
     for row in every[:: max(1, len(every) // 15)]:
         for f in NUMBERS:

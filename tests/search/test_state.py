@@ -18,7 +18,7 @@ SEEDS = range(8)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_answer_is_nearer_than_the_cutoff(seed):
+def test_answer_is_nearer_than_cutoff(seed):
     """A cutoff below the optimum leaves none, one above it changes nothing."""
     problem, piece = random_problem(seed)
     truth = tree.solve(problem, piece)
@@ -32,7 +32,7 @@ def test_an_answer_is_nearer_than_the_cutoff(seed):
             assert found.distance == pytest.approx(truth.distance, abs=SAME)
 
 
-def test_an_incumbent_beyond_the_cutoff_is_kept_but_is_not_the_answer():
+def test_incumbent_beyond_cutoff_is_kept_but_is_not_answer():
     problem, piece = random_problem(1)
     state = SearchState(problem, piece, Oracle(problem), cutoff=0.5)
     points = [np.full(len(problem.x), float(i)) for i in range(4)]
@@ -48,7 +48,7 @@ def test_an_incumbent_beyond_the_cutoff_is_kept_but_is_not_the_answer():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_cut_gives_another_polytope(seed):
+def test_cut_gives_another_polytope(seed):
     """The one before it is as it was, and another cut starts from the whole piece again."""
     problem, piece = random_problem(seed)
     whole = Polytope.of(problem, piece)

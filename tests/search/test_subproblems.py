@@ -89,7 +89,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("seed", "depth", "width"), every(10, CASES))
-def test_every_route_leads_to_the_same_distance(seed, depth, width):
+def test_every_route_leads_to_same_distance(seed, depth, width):
     problem, piece = random_problem(seed, depth=depth, width=width)
     truth = bilevel.solve(problem, piece)
     for route, constants in ROUTES.items():
@@ -103,7 +103,7 @@ def test_every_route_leads_to_the_same_distance(seed, depth, width):
 
 
 @pytest.mark.parametrize("route", quick(1, ROUTES))
-def test_the_routes_go_where_they_should(route, counts, monkeypatch):
+def test_all_routes_of_subproblem_are_reached(route, counts, monkeypatch):
     set_constants(monkeypatch, ROUTES[route])
     for seed, depth, width in CASES[25:70]:
         problem, piece = random_problem(seed, depth=depth, width=width)
@@ -115,7 +115,7 @@ def test_the_routes_go_where_they_should(route, counts, monkeypatch):
     assert (rebuilt >= 10) == (route != "never rebuilt")
 
 
-def test_an_incumbent_at_no_distance():
+def test_incumbent_at_no_distance():
     """A column that costs nothing may be all that has to change; a local search finds that late."""
     problem, piece = random_problem(20856, depth=2, width=14)
     found = tree.solve(problem, piece)

@@ -48,7 +48,7 @@ def test_same_as_algorithm_1(seed):
 
 
 @pytest.mark.slow
-def test_a_tolerance_takes_answers_farther_in_many_problems():
+def test_tolerance_takes_answers_farther_in_many_problems():
     """Else the tests above could not tell it from none."""
     farther = 0
     for seed in range(10):
@@ -60,7 +60,7 @@ def test_a_tolerance_takes_answers_farther_in_many_problems():
 
 
 @pytest.mark.parametrize("seed", seeds(4, 12))
-def test_answers_bear_every_miss_that_an_attack_finds(seed):
+def test_answers_bear_every_miss_that_attack_finds(seed):
     problem, piece = tolerant(seed)
     found = tree.solve(problem, piece)
     rng = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def test_answers_bear_every_miss_that_an_attack_finds(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(1, 5))
-def test_no_nearer_point_on_a_fine_mesh(seed):
+def test_no_nearer_point_on_fine_mesh(seed):
     """A mesh of points, each judged over its box by mixed-integer programs."""
     for attempt in range(200):
         rng = np.random.default_rng([seed, 7, attempt])
@@ -97,7 +97,7 @@ def test_no_nearer_point_on_a_fine_mesh(seed):
 
 @pytest.mark.parametrize("solve", [tree.solve, bilevel.solve])
 @pytest.mark.parametrize(("start", "bias"), [(-1.0, 0.0), (-1.0, 0.5), (-3.0, 2.0)])
-def test_the_worst_miss_of_one_number(solve, start, bias):
+def test_worst_miss_of_one_number(solve, start, bias):
     """The worst network says (1 - d) u + b - d for u >= 0 and (1 + d) u + b - d below, at u = x - t."""
     net, d, t = pp.Network([([[1.0]], [bias])]), 0.02, 0.25
     models = Member(net, pp.Shifts.of(net, d), tolerance=np.array([[t], [0.0]]))

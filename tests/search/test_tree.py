@@ -92,7 +92,7 @@ def test_single_vertices():
     np.testing.assert_array_equal(both.point, [1.0, 1.0])
 
 
-def test_nothing_robust_in_the_piece():
+def test_nothing_robust_in_piece():
     net = pp.Network([([[1.0, 1.0], [1.0, -1.0]], [0.0, 0.0]), ([[1.0, 1.0]], [-9.0])])
     problem = problem_of(net, [0.0, 0.0], 0.05)
     hull = plain(problem.x, np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
@@ -163,7 +163,7 @@ class HalfDone:
         raise DeadlineReached
 
 
-def test_the_bound_counts_with_the_children_that_wait(monkeypatch):
+def test_bound_counts_with_children_that_wait(monkeypatch):
     problem, piece = random_problem(1)
     monkeypatch.setattr(tree, "Subproblem", HalfDone)
     found = tree.solve(problem, piece)
@@ -172,7 +172,7 @@ def test_the_bound_counts_with_the_children_that_wait(monkeypatch):
 
 
 @pytest.mark.parametrize("other", ["infeasible", "optimal"])
-def test_a_piece_that_was_stopped_leaves_the_answer_open(other, monkeypatch):
+def test_piece_that_was_stopped_leaves_answer_open(other, monkeypatch):
     """Without a point, too: it may hold the nearest."""
     problem = problem_of(pp.Network([([[1.0, 1.0]], [0.0])]), [-1.0, -1.0], 0.01)
     stopped, rest = (plain(problem.x, np.array([[v, v]])) for v in (0.5, 1.0))
@@ -220,7 +220,7 @@ def test_search_over_pieces(seed, method):
 
 @pytest.mark.parametrize("seed", quick(1, range(10)))
 @pytest.mark.parametrize("depth", [1, 2])
-def test_no_nearer_point_on_a_fine_mesh(seed, depth):
+def test_no_nearer_point_on_fine_mesh(seed, depth):
     for attempt in range(100):
         rng = np.random.default_rng([seed, depth, attempt])
         net = random_net(rng, 2, depth, 4, int(rng.choice([1, 3])))

@@ -28,7 +28,7 @@ class Tired(Oracle):
 
 @pytest.mark.parametrize("verdicts", [0, 1, 3])
 @pytest.mark.parametrize("seed", quick(1, [1, 2, 5, 9]))
-def test_a_point_without_a_verdict_closes_no_node(seed, verdicts):
+def test_point_without_verdict_closes_no_node(seed, verdicts):
     problem, piece = random_problem(seed)
     truth = bilevel.solve(problem, piece)
     assert truth.status == "optimal"

@@ -152,7 +152,7 @@ def test_written_point_is_legal_and_robust(seed, box):
 
 
 @pytest.mark.parametrize("seed", seeds(25, 300))
-def test_written_point_is_in_the_hull_as_stated(seed):
+def test_written_point_is_in_hull_as_stated(seed):
     each = case(seed)
     found = each.write()
     assert found.in_region == each.in_hull(found.point)
@@ -161,7 +161,7 @@ def test_written_point_is_in_the_hull_as_stated(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(25, 300))
-def test_written_point_is_not_farther_than_a_robust_rounding_or_neighbour(seed):
+def test_written_point_is_not_farther_than_robust_rounding_or_neighbour(seed):
     each = case(seed)
     found = each.write()
     rows = np.vstack([each.roundings(), each.neighbours])
@@ -171,7 +171,7 @@ def test_written_point_is_not_farther_than_a_robust_rounding_or_neighbour(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(25, 300))
-def test_bound_is_not_above_any_legal_robust_point_of_the_hull(seed):
+def test_bound_is_not_above_any_legal_robust_point_of_hull(seed):
     each = case(seed, columns=2)
     options = [
         np.append(column.grid.encoded(np.arange(column.size)), x)
@@ -191,7 +191,7 @@ def test_bound_is_not_above_any_legal_robust_point_of_the_hull(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(25, 200))
-def test_columns_without_a_step_keep_their_bits(seed):
+def test_columns_without_step_keep_their_bits(seed):
     """Unless no rounding is robust and the point moves towards a neighbour."""
     each = case(seed)
     found, rows = each.write(), each.roundings()
@@ -202,7 +202,7 @@ def test_columns_without_a_step_keep_their_bits(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(10, 60))
-def test_exact_test_decides_if_the_screen_refutes_nothing(seed, monkeypatch):
+def test_exact_test_decides_if_screen_refutes_nothing(seed, monkeypatch):
     """Attacks that find nothing cost exact tests, never the guarantee."""
     attacks = Oracle.attack
 
@@ -219,13 +219,13 @@ def test_exact_test_decides_if_the_screen_refutes_nothing(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", seeds(10, 40))
-def test_written_point_is_the_same_twice(seed):
+def test_written_point_is_same_twice(seed):
     one, two = (case(seed).write() for _ in range(2))
     assert one.point.tobytes() == two.point.tobytes()
     assert (one.distance, one.in_region) == (two.distance, two.in_region)
 
 
-def test_both_sides_of_the_hull_are_met():
+def test_both_sides_of_hull_are_met():
     found = [case(seed).write().in_region for seed in range(25)]
     assert 5 <= sum(found) <= 22
 
@@ -300,7 +300,7 @@ def test_bounds_are_kept():
     assert write(problem, np.array([2.3]), legal) is None  # 3 is robust, and too much
 
 
-def test_neighbour_is_the_last_resort():
+def test_neighbour_is_last_resort():
     """A step as wide as the range: no legal value near the point is robust, the neighbour is."""
     schema = Schema(
         [pp.Ordinal("a", [0, 3.5, 10], scaling="none"), pp.Continuous("b", 0, 10, scaling="none")]

@@ -35,7 +35,7 @@ def issue(api, explained, person, **more):
     return api.post(f"{API}/promises", json=body)
 
 
-def test_openapi_has_the_nine_routes_with_examples(api):
+def test_openapi_has_nine_routes_with_examples(api):
     found = api.get(f"{API}/openapi.json").json()
     paths = {(method, path.removeprefix(API)) for path, m in found["paths"].items() for method in m}
     assert paths == ROUTES
@@ -46,7 +46,7 @@ def test_openapi_has_the_nine_routes_with_examples(api):
         assert "examples" in json.dumps(bodies[name]), name
 
 
-def test_health_needs_no_token_and_tells_nothing_of_the_model(served):
+def test_health_needs_no_token_and_reports_nothing_of_model(served):
     found = served.client().get(f"{API}/health").json()
     assert found["ready"]
     assert set(found) == {"ready", "step", "version"}
@@ -96,7 +96,7 @@ def test_numbers_are_read_as_people_write_them(api):
     )
 
 
-def test_second_promise_to_a_person_is_refused_unless_it_is_stated_how(api, explained):
+def test_second_promise_to_person_needs_existing_option(api, explained):
     first = issue(api, explained, "bea").json()["promise"]
     later = {"expires": "2998-01-01"}
     assert issue(api, explained, "bea", **later).status_code == 409
@@ -118,7 +118,7 @@ def test_promises_are_paged(api, explained):
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "9" * 20, "9" * 5000, "x", "²", "1.5"])
-def test_promise_that_is_not_there_is_an_error(api, number):
+def test_missing_promise_is_error(api, number):
     assert api.get(f"{API}/promises/{number}").status_code in (404, 422)
     body = {"person": PERSON}
     assert api.post(f"{API}/promises/{number}/redeem", json=body).status_code in (404, 422)
@@ -146,7 +146,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("path", ["certify", "explain", "promises"])
 @pytest.mark.parametrize("body", HOSTILE, ids=range(len(HOSTILE)))
-def test_body_that_cannot_be_used_is_refused_in_a_sentence(api, path, body, book):
+def test_body_that_cannot_be_used_is_refused_in_sentence(api, path, body, book):
     head = book.head
     sent = json.dumps(body).encode("utf-8", "surrogatepass")
     found = api.post(f"{API}/{path}", content=sent, headers={"content-type": "application/json"})
@@ -170,7 +170,7 @@ def test_body_that_cannot_be_used_is_refused_in_a_sentence(api, path, body, book
     ],
     ids=range(7),
 )
-def test_bytes_that_are_no_json_are_refused(api, content):
+def test_body_that_is_not_json_is_rejected(api, content):
     head = {"content-type": "application/json"}
     assert api.post(f"{API}/certify", content=content, headers=head).status_code in (400, 422)
 
@@ -194,12 +194,12 @@ def test_bytes_that_are_no_json_are_refused(api, content):
     ],
     ids=str,
 )
-def test_wish_that_cannot_be_granted_is_refused(api, wishes):
+def test_unsupported_request_is_rejected(api, wishes):
     found = api.post(f"{API}/explain", json={"person": PERSON, "request": wishes})
     assert found.status_code == 422, found.text
 
 
-def test_upload_is_audited_by_the_child_and_written_once(api, explained, book, tmp_path):
+def test_upload_is_audited_by_child_and_written_once(api, explained, book, tmp_path):
     issue(api, explained, "upload")
     for net, verdict in ((NEAR, "proved"), (STRICT, "broken")):
         net.save(tmp_path / "new.npz")
@@ -225,7 +225,7 @@ def test_upload_is_audited_by_the_child_and_written_once(api, explained, book, t
     ],
     ids=range(6),
 )
-def test_upload_that_is_no_model_is_refused(api, book, name, content):
+def test_upload_that_is_not_model_is_refused(api, book, name, content):
     head = book.head
     found = api.post(f"{API}/audits", files={"file": (name, content)})
     assert found.status_code in (400, 422), found.text

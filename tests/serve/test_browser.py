@@ -69,7 +69,7 @@ def open_window(chromium, served, address):
         assert not each.errors
 
 
-def test_case_worker_moves_values_and_promises_an_answer(open_window, book):
+def test_case_worker_moves_values_and_promises_answer(open_window, book):
     """Seven actions from the id to the letter; Back and refresh ask nothing and search nothing."""
     window = open_window()
     page = window.page
@@ -98,7 +98,7 @@ def test_case_worker_moves_values_and_promises_an_answer(open_window, book):
     assert "promise" in page.inner_text("body")
 
 
-def test_sliders_move_the_marks_and_say_their_value(open_window):
+def test_sliders_move_marks_and_announce_value(open_window):
     page = (window := open_window()).page
     window.find("c12")
     feature = page.locator(".feature", has=page.locator("input[type=range]")).first
@@ -115,7 +115,7 @@ def test_sliders_move_the_marks_and_say_their_value(open_window):
     assert feature.locator("output").inner_text() == feature.locator("input").input_value()
 
 
-def test_everything_but_the_sliders_works_without_a_script(open_window, book):
+def test_pages_work_without_script_except_sliders(open_window, book):
     page = (window := open_window(java_script_enabled=False)).page
     window.find("c13")
     assert page.locator("svg.bar").count() >= 1
@@ -133,7 +133,7 @@ def test_everything_but_the_sliders_works_without_a_script(open_window, book):
     assert book.promises("c13")["state"].tolist() == ["open"]
 
 
-def test_search_shows_its_progress_and_then_the_answer(open_window, served, monkeypatch):
+def test_search_shows_its_progress_and_then_answer(open_window, served, monkeypatch):
     page = (window := open_window(java_script_enabled=False)).page
     end, search = threading.Event(), served.bench._explainer.explain
 
@@ -218,7 +218,7 @@ def test_printed_answer_takes_at_most_two_sheets(open_window, tmp_path):
     assert len(re.findall(rb"/Type\s*/Page\b", content)) <= 2
 
 
-def test_link_of_the_start_logs_in_and_leaves_no_code_in_the_address(chromium, tmp_path):
+def test_link_of_start_logs_in_and_leaves_no_code_in_address(chromium, tmp_path):
     served = Served(tmp_path)
     served.bench.start()
     with served.listening() as address:

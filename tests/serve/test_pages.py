@@ -40,7 +40,7 @@ def promise_of(page, name, **more):
 # -- people ----------------------------------------------------------------------------------------
 
 
-def test_person_is_found_by_id_and_has_an_address(page):
+def test_person_is_found_by_id_and_has_address(page):
     found = page.post("/people", data={"wanted": "c3"})
     assert re.fullmatch(r"/people/[0-9a-f]{24}", found.url.path)
     assert "Applicant c3" in found.text
@@ -48,12 +48,12 @@ def test_person_is_found_by_id_and_has_an_address(page):
     assert page.get(found.url.path).text == found.text
 
 
-def test_lookup_says_how_many_there_are(page):
+def test_lookup_counts_matching_ids(page):
     assert "The first 20 of 40 ids" in page.post("/people", data={"wanted": "C"}).text
     assert "No id contains" in page.post("/people", data={"wanted": "zz"}).text
 
 
-def test_all_errors_of_a_form_stand_beside_their_fields(page):
+def test_all_errors_of_form_stand_beside_their_fields(page):
     found = page.post("/people", data={"is:income": "lots", "is:debt": "", "name": "ada"})
     assert found.status_code == 422
     assert "2 values cannot be used yet" in found.text
@@ -85,7 +85,7 @@ def test_accepted_people_are_offered_nothing(page):
 # -- answers ---------------------------------------------------------------------------------------
 
 
-def test_answer_has_an_address_and_all_that_belongs_to_it(page):
+def test_answer_page_has_address_and_all_parts(page):
     address = answer_of(page, "ada")
     assert re.fullmatch(r"/answers/[0-9a-f]{24}", address)
     text = page.get(address).text
@@ -106,7 +106,7 @@ def test_answer_has_an_address_and_all_that_belongs_to_it(page):
     )
 
 
-def test_every_way_has_an_address(page):
+def test_every_way_has_address(page):
     address = answer_of(page)
     ways = set(re.findall(rf'href="({address}/\d)"', page.get(address).text))
     for way in ways:
@@ -116,7 +116,7 @@ def test_every_way_has_an_address(page):
         assert page.get(f"{address}/{wrong}").status_code in (200, 404, 422)
 
 
-def test_pages_that_are_gone_say_where_to_go_on(page):
+def test_missing_pages_link_to_start(page):
     for path in ("/people/x", "/answers/x", "/answers/x/1", "/promises/999", "/audits/999", "/x"):
         found = page.get(path)
         assert found.status_code == 404, path
@@ -125,7 +125,7 @@ def test_pages_that_are_gone_say_where_to_go_on(page):
         assert page.post(path, data={"case": "x"}).status_code == 404
 
 
-def test_wishes_of_the_form_reach_the_search(page, served):
+def test_wishes_of_form_reach_search(page, served):
     case = case_of(page).rsplit("/", 1)[1]
     sent = {"case": case, "prefer": "nearest", "max_changes": "1", "keep:debt": "on"}
     found = page.post("/answers", data=sent, follow_redirects=False)
@@ -136,7 +136,7 @@ def test_wishes_of_the_form_reach_the_search(page, served):
 # -- promises --------------------------------------------------------------------------------------
 
 
-def test_promise_is_issued_from_memory_and_a_double_click_issues_once(page, served, monkeypatch):
+def test_promise_is_issued_from_memory_and_double_click_issues_once(page, served, monkeypatch):
     address = answer_of(page, "dora")
 
     def search(*_, **__):
@@ -150,7 +150,7 @@ def test_promise_is_issued_from_memory_and_a_double_click_issues_once(page, serv
     assert len(served.bench.book.promises()) == before + 1
 
 
-def test_errors_of_a_promise_stand_beside_their_fields(page, book):
+def test_errors_of_promise_stand_beside_their_fields(page, book):
     address, head = answer_of(page), book.head
     found = page.post(f"{address}/1/promise", data={"person": "", "expires": "2020-01-31"})
     assert found.status_code == 422
@@ -160,7 +160,7 @@ def test_errors_of_a_promise_stand_beside_their_fields(page, book):
     assert book.head == head
 
 
-def test_second_promise_asks_what_becomes_of_the_first(page):
+def test_second_promise_offers_to_replace_first(page):
     assert promise_of(page, "emil").status_code == 200
     found = promise_of(page, "emil", expires="2998-01-01")
     assert found.status_code == 409
@@ -202,7 +202,7 @@ def test_promise_has_letter_and_certificate_and_is_redeemed(page):
     assert page.get(f"{address}/letter").status_code == 409
 
 
-def test_promise_is_withdrawn_for_a_reason(page):
+def test_promise_is_withdrawn_for_reason(page):
     address = promise_of(page, "hans").url.path
     assert page.post(f"{address}/withdraw", data={"reason": " "}).status_code == 409
     found = page.post(f"{address}/withdraw", data={"reason": "a wrong table"})
@@ -210,7 +210,7 @@ def test_promise_is_withdrawn_for_a_reason(page):
     assert "a wrong table" in found.text
 
 
-def test_erased_person_leaves_a_page_without_them(page, book):
+def test_page_of_erased_promise_has_no_person(page, book):
     address = promise_of(page, "ida").url.path
     book.erase("ida")
     found = page.get(address)
@@ -242,7 +242,7 @@ def test_list_of_promises_has_pages_and_states(tmp_path):
 # -- audits ----------------------------------------------------------------------------------------
 
 
-def test_audit_counts_and_names_those_whose_promise_breaks(page, tmp_path):
+def test_audit_page_counts_and_names_broken_promises(page, tmp_path):
     promise_of(page, "jan")
     STRICT.save(tmp_path / "strict.npz")
     content = (tmp_path / "strict.npz").read_bytes()
@@ -253,7 +253,7 @@ def test_audit_counts_and_names_those_whose_promise_breaks(page, tmp_path):
     assert found.url.path in page.get("/audits").text
 
 
-def test_audit_without_a_file_or_of_another_one_says_so(page):
+def test_audit_without_model_file_is_rejected(page):
     assert "Choose a model file" in page.post("/audits", files={"file": ("", b"")}).text
     assert "Choose a model file" in page.post("/audits", data={"file": "x"}).text
     found = page.post("/audits", files={"file": ("a.pkl", b"x")})
@@ -263,7 +263,7 @@ def test_audit_without_a_file_or_of_another_one_says_so(page):
 # -- the rest --------------------------------------------------------------------------------------
 
 
-def test_page_before_the_model_is_read_waits(tmp_path):
+def test_page_before_model_is_read_waits(tmp_path):
     served = Served(tmp_path)
     page = served.browser()
     found = page.get("/")

@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_serve_creates_no_ledger_unless_asked(folder):
+def test_serve_creates_no_ledger_unless_requested(folder):
     words = [sys.executable, "-m", "proplace", "serve", "--port", "0"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
@@ -51,7 +51,7 @@ def test_serve_creates_no_ledger_unless_asked(folder):
     assert not (folder / "promises.db").exists()
 
 
-def test_problems_of_the_file_are_reported_at_once(folder):
+def test_problems_of_file_are_reported_at_once(folder):
     wrong = PROJECT | {"model": "gone.npz", "delta": "x", "serve": {"path": "bench"}}
     (folder / "proplace.yaml").write_text(yaml.safe_dump(wrong))
     found = run("serve")
@@ -75,7 +75,7 @@ def test_wrong_options_are_one_sentence(folder, words, token, text):
     assert text in " ".join(found.stderr.split())
 
 
-def test_port_in_use_is_one_sentence(folder):
+def test_port_current_is_one_sentence(folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         found = run("serve", "--port", taken.getsockname()[1])
     assert found.returncode == 1
@@ -116,14 +116,14 @@ class Command:
         return self.process.wait(PATIENCE)
 
 
-def test_link_comes_first_and_interrupts_end_the_server(folder):
+def test_link_comes_first_and_interrupts_end_server(folder):
     command = Command(folder, "--create-ledger")
     command.wait()
     assert command.client.get("/model").json()["ledger"]
     assert command.end() in (0, 130)
 
 
-def test_project_that_cannot_be_opened_ends_the_server_with_its_sentence(folder):
+def test_project_that_cannot_be_opened_ends_server_with_its_sentence(folder):
     (folder / "schema.yaml").write_text("format: nothing")
     words = [sys.executable, "-m", "proplace", "serve", "--port", "0"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -132,7 +132,7 @@ def test_project_that_cannot_be_opened_ends_the_server_with_its_sentence(folder)
 
 
 @pytest.mark.slow
-def test_first_line_comes_within_a_second(folder):
+def test_first_line_comes_within_second(folder):
     times = []
     for _ in range(3):
         command = Command(folder, "--create-ledger")

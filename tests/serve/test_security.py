@@ -21,7 +21,7 @@ PAGES = ["/", "/promises", "/audits", "/verify.html", f"{API}/model", f"{API}/pr
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_stranger_sees_nothing(served, path):
+def test_request_without_login_sees_nothing(served, path):
     found = served.client().get(path)
     assert found.status_code == 401
     assert "c1" not in found.text
@@ -30,7 +30,7 @@ def test_stranger_sees_nothing(served, path):
     assert served.client(cookies={"proplace": "x"}).get(path).status_code == 401
 
 
-def test_link_is_good_once_and_gives_a_strict_cookie(tmp_path):
+def test_link_is_good_once_and_gives_strict_cookie(tmp_path):
     served = Served(tmp_path)
     served.bench.start()
     code = served.access.code
@@ -48,7 +48,7 @@ def test_link_is_good_once_and_gives_a_strict_cookie(tmp_path):
     served.bench.close()
 
 
-def test_token_logs_a_browser_in_and_the_code_is_no_token(served):
+def test_token_logs_browser_in_and_code_is_not_token(served):
     page = served.client(headers={"sec-fetch-site": "same-origin"})
     assert page.post("/login", data={"token": "wrong"}).status_code == 401
     assert page.post("/login", data={"token": served.access.code}).status_code == 401
@@ -115,7 +115,7 @@ def test_forms_of_older_browsers_are_taken_by_their_origin(served):
 # -- 3: uploads and bodies -------------------------------------------------------------------------
 
 
-def test_bodies_over_the_limit_are_refused_with_and_without_a_length(api):
+def test_bodies_over_limit_are_refused_with_and_without_length(api):
     content = b" " * (MOST_BODY + 1)
     assert api.post(f"{API}/certify", content=content).status_code == 413
 
@@ -180,7 +180,7 @@ def test_no_person_stands_in_addresses_or_logs(served, caplog):
         assert not re.search(r"\b(17|43)\b", text), text
 
 
-def test_error_of_ours_is_logged_by_its_place_alone(served, monkeypatch, caplog):
+def test_internal_error_is_logged_by_place_only(served, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("Zacharias")
 
@@ -195,7 +195,7 @@ def test_error_of_ours_is_logged_by_its_place_alone(served, monkeypatch, caplog)
 @pytest.mark.parametrize(
     "path", ["/", "/login", "/promises", "/static/style.css", f"{API}/model", "/x"]
 )
-def test_every_response_has_the_headers_of_the_guard(page, path):
+def test_every_response_has_headers_of_guard(page, path):
     head = page.get(path).headers
     assert "default-src 'none'" in head["content-security-policy"]
     assert "unsafe" not in head["content-security-policy"]
@@ -226,7 +226,7 @@ def test_text_of_people_is_escaped(served):
         "/people/..%2f",
     ],
 )
-def test_files_of_the_machine_are_out_of_reach(page, path):
+def test_files_of_machine_are_out_of_reach(page, path):
     assert page.get(path).status_code in (200, 404)
     assert "import" not in page.get(path).text
 
@@ -235,7 +235,7 @@ def test_files_of_the_machine_are_out_of_reach(page, path):
 
 
 @pytest.mark.parametrize("stripped", [True, False])
-def test_sub_path_behind_a_proxy_works(tmp_path, stripped):
+def test_sub_path_behind_proxy_works(tmp_path, stripped):
     served = Served(tmp_path, access=Access(root="/bench"))
     served.bench.start()
     page = served.browser()

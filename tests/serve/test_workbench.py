@@ -39,7 +39,7 @@ def answer(bench):
 # -- people ----------------------------------------------------------------------------------------
 
 
-def test_case_holds_the_decision_of_the_model(bench):
+def test_case_holds_decision_of_model(bench):
     assert not bench.case(PERSON).accepted
     assert bench.case({"income": 95, "debt": 8}).accepted
     assert [bench.outcome(accepted=each) for each in (False, True)] == ["refused", "approved"]
@@ -53,12 +53,12 @@ def test_case_reports_all_wrong_values_at_once(bench):
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e400", "1_0", "٣", "²", "0x10", True])
-def test_case_rejects_what_is_not_a_number_of_the_feature(bench, value):
+def test_case_rejects_text_for_number(bench, value):
     with pytest.raises(FieldErrors):
         bench.case(PERSON | {"income": value})
 
 
-def test_keys_differ_between_people_and_tell_nothing_about_them(bench):
+def test_keys_differ_between_people_and_hide_their_data(bench):
     keys = {bench.case(PERSON | {"debt": n}, "ada").key for n in range(20, 30)}
     assert len(keys) == 10
     other = Workbench(bench._opening)
@@ -67,7 +67,7 @@ def test_keys_differ_between_people_and_tell_nothing_about_them(bench):
     other.close()
 
 
-def test_find_lists_ids_with_the_text_and_counts_the_others(bench):
+def test_find_lists_ids_with_text_and_counts_others(bench):
     found, total = bench.find("C1")
     assert found[0] == "c1"
     assert (len(found), total) == (11, 11)
@@ -80,7 +80,7 @@ def test_find_lists_ids_with_the_text_and_counts_the_others(bench):
 # -- verdicts --------------------------------------------------------------------------------------
 
 
-def test_verdict_agrees_with_the_library_over_a_grid_of_values(bench):
+def test_verdict_agrees_with_library_over_grid_of_values(bench):
     """Accepted as the model says, guaranteed as ``certify`` proves."""
     case, model = bench.case(PERSON), bench.project.model
     points = [(i, d) for i in range(0, 101, 10) for d in range(0, 51, 10)]
@@ -132,7 +132,7 @@ def test_verdict_refuses_values_that_rules_steps_and_directions_forbid(tmp_path)
     bench.close()
 
 
-def test_verdict_comes_while_a_search_runs(bench, monkeypatch):
+def test_verdict_comes_while_search_runs(bench, monkeypatch):
     """Searches take one turn after the other; verdicts wait for none of them."""
     begun, end = threading.Event(), threading.Event()
     search = bench._explainer.explain
@@ -157,7 +157,7 @@ def test_verdict_comes_while_a_search_runs(bench, monkeypatch):
 # -- searches and promises -------------------------------------------------------------------------
 
 
-def test_same_question_has_the_same_answer_and_another_one_has_not(bench, answer):
+def test_same_question_has_same_answer_and_another_one_has_not(bench, answer):
     case = answer.case
     assert bench.explain(case, bench.request({})) is answer
     assert bench.answer(answer.key) is answer
@@ -201,14 +201,14 @@ def test_search_that_failed_is_repeated(bench, monkeypatch):
     assert again.wait(20)
 
 
-def test_old_people_and_answers_leave_the_memory(bench, answer):
+def test_old_people_and_answers_leave_memory(bench, answer):
     for n in range(201):
         bench.answers.put(f"{n}", answer)
     with pytest.raises(GoneError):
         bench.answer(answer.key)
 
 
-def test_promise_is_that_of_the_answer_and_issued_once(bench, answer):
+def test_promise_is_that_of_answer_and_issued_once(bench, answer):
     number, new = bench.issue(answer, 0, "ada", "2999-12-31")
     assert new
     assert bench.issue(answer, 0, "ada", "2999-12-31") == (number, False)
@@ -220,7 +220,7 @@ def test_promise_is_that_of_the_answer_and_issued_once(bench, answer):
     assert bench.promise_facts(number)["explanation"]["claims"] == e.to_dict()["claims"]
 
 
-def test_issue_reports_wrong_fields_before_anything_else(bench, answer):
+def test_issue_reports_wrong_fields_first(bench, answer):
     head = bench.book.head
     for expires in ("2020-01-31", "31.5.2027", "soon"):
         with pytest.raises(FieldErrors) as caught:
@@ -229,14 +229,14 @@ def test_issue_reports_wrong_fields_before_anything_else(bench, answer):
     assert bench.book.head == head
 
 
-def test_nothing_is_promised_to_people_who_are_accepted(bench):
+def test_accepted_people_get_no_promise(bench):
     answer = bench.explain(bench.case({"income": 95, "debt": 8}, "eve"), bench.request({}))
     assert answer.wait(20)
     with pytest.raises(LedgerError, match="Nothing can be promised"):
         bench.issue(answer, 0, "eve", None)
 
 
-def test_workbench_without_a_ledger_explains_and_promises_nothing(tmp_path):
+def test_workbench_without_ledger_explains_and_promises_nothing(tmp_path):
     served = Served(tmp_path, ledger=None)
     served.bench.start()
     answer = served.bench.explain(served.bench.case(PERSON), served.bench.request({}))
@@ -246,14 +246,14 @@ def test_workbench_without_a_ledger_explains_and_promises_nothing(tmp_path):
     served.bench.close()
 
 
-def test_workbench_that_is_not_ready_says_what_it_does(tmp_path):
+def test_unready_workbench_reports_its_step(tmp_path):
     bench = Workbench(lambda: opened(tmp_path), time_limit=0.01)
     for ask in (lambda: bench.find("c"), lambda: bench.case(PERSON), bench.facts):
         with pytest.raises(NotReadyError, match="reading the model"):
             ask()
 
 
-def test_start_never_makes_a_ledger(tmp_path):
+def test_start_never_makes_ledger(tmp_path):
     project = opened(tmp_path, ledger=str(tmp_path / "gone.db"))
     bench = Workbench(lambda: project)
     with pytest.raises(LedgerError, match="there is no ledger"):
@@ -262,7 +262,7 @@ def test_start_never_makes_a_ledger(tmp_path):
     assert not (tmp_path / "gone.db").exists()
 
 
-def test_document_of_an_explanation_is_plain_json(answer):
+def test_document_of_explanation_is_plain_json(answer):
     for e in answer.result.result():
         document = e.to_dict()
         assert json.loads(json.dumps(document)) == document

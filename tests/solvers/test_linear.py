@@ -44,7 +44,7 @@ def test_other_ways_are_tried_and_taken_back(status, strategy, failures, monkeyp
     ("strategy", "number"),
     [(strategy, n) for strategy in (QUICKEST, WITH_DUALS) for n in range(len(strategy.retries))],
 )
-def test_each_way_gives_the_answer(strategy, number, monkeypatch):
+def test_each_way_gives_answer(strategy, number, monkeypatch):
     for side, verdict in ((1.0, "optimal"), (4.0, "infeasible")):
         program = small_program(strategy)
         program.set_row_bounds(0, side, INF)
@@ -57,7 +57,7 @@ def test_each_way_gives_the_answer(strategy, number, monkeypatch):
             assert abs(float(ray[0])) > 0.0
 
 
-def test_a_program_ends_at_the_deadline(monkeypatch):
+def test_program_ends_at_deadline(monkeypatch):
     program = small_program()
     Clock(monkeypatch, step=0.0)
     before = program.solver.getRunTime()
@@ -87,7 +87,7 @@ def loaded(A, cost, side, low=None, high=None):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_program_that_was_changed_is_the_program_built_anew(seed):
+def test_program_that_was_changed_is_program_built_anew(seed):
     """Rows, bounds and costs that come later, are overridden and come back: never another answer."""
     rng = np.random.default_rng(seed)
     A, cost, side = random_program(rng)
@@ -122,7 +122,7 @@ def test_a_program_that_was_changed_is_the_program_built_anew(seed):
     assert grown.objective == pytest.approx(truth.objective, abs=1e-7)
 
 
-def test_dual_values_and_rays_prove_what_the_solver_says():
+def test_dual_values_and_rays_prove_solver_status():
     """Weak duality by hand: multipliers bound the objective, a ray leaves no point."""
     rng = np.random.default_rng(0)
     for _ in range(20):

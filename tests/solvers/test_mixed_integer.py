@@ -166,7 +166,7 @@ def test_interrupt(solver):
     assert done.stdout.splitlines()[-1] == "interrupted"
 
 
-def test_size_of_the_licence():
+def test_size_of_licence():
     gp = pytest.importorskip("gurobipy")
     model = Model()
     x = model.columns(np.zeros(2500), 1.0, cost=1.0)
@@ -205,7 +205,7 @@ def test_wrong_point_is_refused(monkeypatch):
         solve(model)
 
 
-def test_failure_is_an_error(monkeypatch):
+def test_failure_is_error(monkeypatch):
     def broken(arrays, time_limit):
         return Raw("failed", None, 0.0, "kSolveError")
 

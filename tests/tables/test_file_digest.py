@@ -45,7 +45,7 @@ def test_table_that_grows_shrinks_or_disappears_is_noticed(path, content):
     table.check_unchanged()
 
 
-def test_changed_byte_with_restored_time_is_noticed_at_the_end(path):
+def test_changed_byte_with_restored_time_is_noticed_at_end(path):
     table, times = open_table(path), os.stat(path)
     path.write_bytes(CONTENT.replace(b"1", b"9"))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -53,7 +53,7 @@ def test_changed_byte_with_restored_time_is_noticed_at_the_end(path):
         table.check_unchanged()
 
 
-def test_no_row_is_used_after_a_change_between_two_chunks(path, monkeypatch):
+def test_no_row_is_used_after_change_between_two_chunks(path, monkeypatch):
     monkeypatch.setattr("proplace.tables.files.CHUNK", 5)
     chunks = open_table(path).cells()
     next(chunks)

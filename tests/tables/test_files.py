@@ -40,7 +40,7 @@ def table(tmp_path, text, **options):
     return open_table(path, **options)
 
 
-def test_text_becomes_the_values_of_the_schema(tmp_path):
+def test_text_becomes_values_of_schema(tmp_path):
     text = "bit,flag,code,grade,x,n\n1,true,2.0,NA,1e3,7\n0,False,3,A,-0.25,8.0\n1.0,TRUE,1,B,,x\n"
     frame, broken = table(tmp_path, text).read(SCHEMA)
     assert not broken
@@ -91,7 +91,7 @@ def test_decimal_numbers_are_numbers(tmp_path, text, value):
         ),
     ],
 )
-def test_what_python_or_others_may_read_as_a_number_stays_text(tmp_path, text):
+def test_text_similar_to_numbers_stays_text(tmp_path, text):
     """Within a wide range, so that nothing but the spelling is wrong."""
     schema = pp.Schema([pp.Continuous("x", -1e12, 1e12), pp.Categorical("c", [1000, 12, 16])])
     frame, _ = table(tmp_path, f'x,c\n"{text}","{text}"\n').read(schema)
@@ -99,7 +99,7 @@ def test_what_python_or_others_may_read_as_a_number_stays_text(tmp_path, text):
     assert "is not a number; allowed" in schema.problems(frame)[0].text
 
 
-def test_chunks_and_any_first_row_give_the_same_rows(tmp_path, monkeypatch):
+def test_chunks_and_any_first_row_give_same_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "CHUNK", 7)
     rows = [[str(n), f"a {n}", "x,y\nz" if n % 3 else ""] for n in range(40)]
     text = io.StringIO(newline="")
@@ -114,7 +114,7 @@ def test_chunks_and_any_first_row_give_the_same_rows(tmp_path, monkeypatch):
         assert all(len(frame) <= 7 for frame in chunks)
 
 
-def test_parquet_gives_the_same_chunks(tmp_path, monkeypatch):
+def test_parquet_gives_same_chunks(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(tables, "CHUNK", 7)
     frame = pd.DataFrame({"n": range(40), "text": [f"a {n}" for n in range(40)]})
@@ -142,13 +142,13 @@ def test_two_columns_of_one_name_in_parquet(tmp_path):
 
 
 @pytest.mark.parametrize("said", [b"{", b"\xff", b'{"columns": [{}]}', b'{"index_columns": 1}'])
-def test_what_pandas_says_about_a_parquet_file_does_not_matter(tmp_path, said):
+def test_pandas_metadata_of_parquet_is_ignored(tmp_path, said):
     path = parquet(tmp_path / "t.parquet", [("a", [1, 2])], metadata={b"pandas": said})
     ((frame, broken),) = open_table(path).cells()
     assert (frame["a"].tolist(), broken) == ([1, 2], {})
 
 
-def test_an_index_of_pandas_is_a_column(tmp_path):
+def test_index_of_pandas_is_column(tmp_path):
     pytest.importorskip("pyarrow")
     pd.DataFrame({"a": [1, 2]}, index=pd.Index([5, 6], name="id")).to_parquet(tmp_path / "t.pq")
     source = open_table(tmp_path / "t.pq")
@@ -173,14 +173,14 @@ def test_damaged_pages_of_parquet_are_noticed_when_it_is_opened(tmp_path):
         assert re.search("not a Parquet file, or a damaged one .*; write it again", words)
 
 
-def test_text_in_parquet_that_is_no_text(tmp_path):
+def test_text_in_parquet_that_is_not_text(tmp_path):
     path = parquet(tmp_path / "t.parquet", [("a", ["one", "two"])], use_dictionary=False)
     path.write_bytes(path.read_bytes().replace(b"\x03\0\0\0two", b"\x03\0\0\0t\xffo"))
     with raises(TableError, name="t.parquet", match="UTF"):
         open_table(path)
 
 
-def test_a_parquet_file_that_claims_more_rows_than_it_has(tmp_path):
+def test_parquet_file_that_claims_more_rows_than_it_has(tmp_path):
     path = parquet(tmp_path / "t.parquet", [("a", [1, 2, 3])])
     data = path.read_bytes()
     foot = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -191,7 +191,7 @@ def test_a_parquet_file_that_claims_more_rows_than_it_has(tmp_path):
         open_table(path)
 
 
-def test_a_file_that_is_damaged_behind_its_rows_is_refused_while_it_is_read(tmp_path, monkeypatch):
+def test_file_that_is_damaged_behind_its_rows_is_refused_while_it_is_read(tmp_path, monkeypatch):
     """Values that pandas cannot hold are found only when they become a frame."""
     arrow = pytest.importorskip("pyarrow")
     source = open_table(parquet(tmp_path / "t.parquet", [("a", [1, 2])]))
@@ -241,13 +241,13 @@ def test_marks_and_encodings(tmp_path):
         ("a;b,c\n1,2\n", ("a;b", "c")),  # as many of each: a comma
     ],
 )
-def test_the_delimiter_is_found(tmp_path, text, columns):
+def test_delimiter_is_found(tmp_path, text, columns):
     found = table(tmp_path, text)
     assert found.columns == columns
     assert found.rows == 1
 
 
-def test_a_delimiter_that_is_given_is_obeyed(tmp_path):
+def test_delimiter_that_is_given_is_obeyed(tmp_path):
     assert table(tmp_path, "a;b;c,d\n1,2\n", delimiter=",").columns == ("a;b;c", "d")
     assert table(tmp_path, "a!b\n1!2\n", delimiter="!").columns == ("a", "b")
 
@@ -262,7 +262,7 @@ def test_a_delimiter_that_is_given_is_obeyed(tmp_path):
         ("a\n1\n", None, None),
     ],
 )
-def test_a_wrong_delimiter_is_guessed(tmp_path, text, given, hint):
+def test_wrong_delimiter_is_guessed(tmp_path, text, given, hint):
     with raises(TableError, name="a" if hint else "b") as caught:
         table(tmp_path, text, delimiter=given).check_columns(["a", "b"], others=[])
     assert ("tables.delimiter" in str(caught.value)) == (hint is not None)
@@ -285,7 +285,7 @@ def refusal(tmp_path, text, name, **options):
 
 
 @pytest.mark.slow
-def test_a_file_without_line_ends_is_not_read_into_memory(tmp_path):
+def test_file_without_line_ends_is_not_read_into_memory(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")
     os.truncate(path, 2**29)  # half a GB of NULs, none of them on the disk
@@ -298,7 +298,7 @@ def test_a_file_without_line_ends_is_not_read_into_memory(tmp_path):
         tracemalloc.stop()
 
 
-def test_a_row_of_many_lines_is_one_row(tmp_path, monkeypatch):
+def test_row_of_many_lines_is_one_row(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "TABLE_ROW", 50)
     line = '"x\n",' * 12 + "y\n"
     assert table(tmp_path, "a,b\n" + "1,2\n" * 99).rows == 99  # the limit is for each row
@@ -306,7 +306,7 @@ def test_a_row_of_many_lines_is_one_row(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["a,\0b\n1,2\n", "a,b\n1,2\n\0,3\n"])
-def test_a_nul_is_no_text(tmp_path, text):
+def test_nul_is_not_text(tmp_path, text):
     line = 1 + text[: text.index("\0")].count("\n")
     assert f"line {line}: there is a NUL" in refusal(tmp_path, text, "table.csv")
     wide = table(tmp_path, text.replace("\0", "").encode("utf-16"), encoding="utf-16")
@@ -380,7 +380,7 @@ def test_types_are_guessed_from_all_cells():
     assert found["word"].isna().tolist() == [False, True, False]
 
 
-def test_read_csv_returns_numbers_to_the_last_bit():
+def test_read_csv_returns_numbers_to_last_bit():
     numbers = np.random.default_rng(0).random(5000).tolist()
     text = "\n".join(["x,n,word", *(f"{number!r},{n},a" for n, number in enumerate(numbers))])
     found = tables.read_csv(io.BytesIO(text.encode()))
@@ -389,14 +389,14 @@ def test_read_csv_returns_numbers_to_the_last_bit():
     assert found["n"].dtype == np.int64
 
 
-def test_plain_values_are_those_of_the_schema():
+def test_plain_values_are_those_of_schema():
     cells = {"n": 7.0, "x": np.float64(0.5), "grade": "A", "code": 2.0, "flag": 1, "bit": 1.0}
     kinds = [plain(value, SCHEMA.by_name[name]) for name, value in cells.items()]
     assert kinds == [7, 0.5, "A", 2, True, 1]
     assert [type(value) for value in kinds] == [int, float, str, int, bool, int]
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_written_table_is_read_again(tmp_path):
     frame = pd.DataFrame(
         {"a": [1, None, 3], "b": ['say "x", then', "new\nline", ""], "c": [0.1, 1 / 3, math.nan]},
         dtype=object,
@@ -419,7 +419,7 @@ FORMULAS = ["=1+1", "+49 170 1", "-cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1
 HARMLESS = ["-5", "+5", "-.5", "-5.", "+1e-3", "", "a=1", "it's", "'quoted'", " =1", "1-2"]
 
 
-def test_formulas_get_an_apostrophe_and_nothing_else_does():
+def test_only_formulas_get_apostrophe():
     for text in FORMULAS:
         assert literal(text) == f"'{text}"
         assert literal(f"'{text}") == f"''{text}"  # so that one apostrophe less is always right
@@ -463,7 +463,7 @@ def test_labels_are_read_as_they_were_written(tmp_path):
     assert open_table(path).read(schema)[0]["job"].tolist() == ["=a", "-b"]
 
 
-def test_a_carriage_return_in_a_cell_ends_no_line(tmp_path):
+def test_carriage_return_in_cell_ends_no_line(tmp_path):
     """Nor does any other end of a line; and a NUL, which no reader takes, is spelt out."""
     cells = ["a\rb", "a\r\nb", "a\nb", "a\r\n\0b", 'a"b', "\r", ""]
     with (tmp_path / "t.csv").open("wb") as file:

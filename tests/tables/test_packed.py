@@ -25,7 +25,7 @@ def text(rows=50, seed=0):
 
 @pytest.mark.parametrize("name", ["t.CSV.GZ", "t.csv"])
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_packed_table_is_the_table(tmp_path, name, members):
+def test_packed_table_is_table(tmp_path, name, members):
     content = text().encode()
     (tmp_path / "plain.csv").write_bytes(content)
     cut = len(content) // members + 1
@@ -37,7 +37,7 @@ def test_a_packed_table_is_the_table(tmp_path, name, members):
     pd.testing.assert_frame_equal(found.row(SCHEMA, 31)[0], plain.row(SCHEMA, 31)[0])
 
 
-def test_a_packed_file_with_another_encoding(tmp_path):
+def test_packed_file_with_another_encoding(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress("job\nköchin\n".encode("latin-1")))
     assert next(open_table(path, encoding="latin-1").cells())[0]["job"].tolist() == ["köchin"]
@@ -61,14 +61,14 @@ def damaged():
 
 
 @pytest.mark.parametrize("name", sorted(damaged()))
-def test_a_damaged_file_is_said_to_be_one(tmp_path, name):
+def test_damaged_file_is_reported(tmp_path, name):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(damaged()[name])
     with raises(TableError, name="t.csv.gz"):
         open_table(path)
 
 
-def test_names_that_say_what_is_not_so(tmp_path):
+def test_misleading_file_names_are_rejected(tmp_path):
     (tmp_path / "t.csv.gz").write_text(text())
     with raises(TableError, name="t.csv.gz", match="gzip"):
         open_table(tmp_path / "t.csv.gz")

@@ -42,7 +42,7 @@ def with_gaps(table):
     return table, table.iloc[good]
 
 
-def test_rows_that_cannot_be_used_are_left_out_and_counted():
+def test_rows_that_cannot_be_used_are_skipped_and_counted():
     table, clean = with_gaps(people())
     with pytest.warns(RowsSkippedWarning, match=r"3 of 80 rows.*row 0 .*'a'") as caught:
         fitted = pp.Proplace(NET, 0.01, schema=SCHEMA).fit(table)
@@ -59,7 +59,7 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted():
     assert np.isfinite(fitted.explain([[0.1, 0.2]])[0].distance)
 
 
-def test_a_model_that_fills_nothing_is_asked_about_usable_rows_only():
+def test_model_that_fills_nothing_is_asked_about_usable_rows_only():
     table, clean = with_gaps(people())
     y = clean["a"] / 10 + clean["b"] > 1.0
     model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=30, random_state=0))
@@ -75,7 +75,7 @@ def test_a_model_that_fills_nothing_is_asked_about_usable_rows_only():
     assert len(fitted.rows_) == 78
 
 
-def test_no_usable_row_is_an_error():
+def test_no_usable_row_is_error():
     with raises(SchemaError, name="a", row=0):
         pp.Proplace(NET, 0.01, schema=SCHEMA).fit(people(4).assign(a=np.nan))
 
@@ -155,5 +155,5 @@ def test_one_person():
 @pytest.mark.parametrize(
     "rows", [np.eye(2), [[1.0, 2.0]], [1.0, 2.0], pd.Series([1.0, 2.0]), "text", 3, None]
 )
-def test_plain_rows_are_no_table(rows):
+def test_plain_rows_are_not_table(rows):
     assert as_frame(rows) is None

@@ -287,7 +287,7 @@ def examined(files, folder):
 
 @pytest.mark.parametrize("kind", ["onnx", "keras", "h5", "pt", "pth", "safetensors", "ONNX"])
 @pytest.mark.parametrize("content", [b"\x08\x07", b"PK\x03\x04"], ids=["plain", "zip"])
-def test_a_model_of_another_program_is_no_certificate(kind, content, tmp_path):
+def test_model_of_another_program_is_not_certificate(kind, content, tmp_path):
     file = tmp_path / f"loan.{kind}"
     file.write_bytes(content)
     model, end = examined([file], tmp_path)
@@ -297,7 +297,7 @@ def test_a_model_of_another_program_is_no_certificate(kind, content, tmp_path):
     assert end == {"end": {"models": 0}}
 
 
-def test_what_is_neither_is_still_rejected(tmp_path):
+def test_other_files_are_rejected(tmp_path):
     file = tmp_path / "loan.json"
     file.write_bytes(b"\x08\x07")
     proof, _ = examined([file], tmp_path)

@@ -96,7 +96,7 @@ KINDS = [
 ]
 
 
-def test_what_is_proved_is_said(cases, opened, tmp_path):
+def test_page_reports_proved_claim(cases, opened, tmp_path):
     for n, kind in enumerate(KINDS):
         folder = tmp_path / str(n)
         folder.mkdir()
@@ -117,7 +117,7 @@ def test_what_is_proved_is_said(cases, opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_and_the_checker_agree(cases, opened, tmp_path):
+def test_page_and_checker_agree(cases, opened, tmp_path):
     """Many changed certificates at once, each a file."""
     for kind in KINDS[::2]:
         case, folder = cases[kind], tmp_path / "-".join(map(str, kind))
@@ -138,7 +138,7 @@ def test_the_page_and_the_checker_agree(cases, opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
+def test_page_checks_demanded_properties(opened, tmp_path):
     proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
     facts = json.loads(proof.text)
     files = saved(Case("", proof.text.encode(), (NET,)), tmp_path)
@@ -173,7 +173,7 @@ def test_what_is_demanded_is_asked_of_certificates(opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_asked_for_and_can_be_added(cases, opened, tmp_path):
+def test_page_requests_missing_files(cases, opened, tmp_path):
     case, page = cases["proplace-certificate-2", "robust", 1], opened
     proof, network, box = saved(case, tmp_path)
     choose(page, proof)
@@ -192,7 +192,7 @@ def test_what_is_missing_is_asked_for_and_can_be_added(cases, opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_beside_it_that_is_not_named_is_no_part_of_the_promise(opened, tmp_path):
+def test_unnamed_file_is_not_part_of_promise(opened, tmp_path):
     proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
     files = saved(Case("", proof.text.encode(), (NET,)), tmp_path)
     other = tmp_path / "other.npz"
@@ -242,7 +242,7 @@ def endless():
 
 
 @pytest.mark.slow
-def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path):
+def test_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path):
     page = opened
     page.set_input_files("#choose", [str(file) for file in saved(endless(), tmp_path)])
     page.locator("#doing", has_text=re.compile(r"step [1-9]\d* of 32768")).wait_for()
@@ -258,7 +258,7 @@ def test_a_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path)
 
 
 @pytest.mark.slow
-def test_it_fits_on_screens_and_axe_is_silent(cases, opened, tmp_path):
+def test_page_fits_on_screens_and_axe_finds_nothing(cases, opened, tmp_path):
     """Light and dark, with proofs that were accepted and rejected, and with all that can be entered."""
     folder = tmp_path / "other"
     folder.mkdir()
@@ -300,7 +300,7 @@ def test_keyboard_and_screen_readers(cases, opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_cannot_reach_anything(browser, tmp_path):
+def test_page_has_no_network_access(browser, tmp_path):
     verify.write_page(tmp_path / "verify.html")
     page, answered = browser.new_page(), []
     page.set_default_timeout(5_000)

@@ -181,7 +181,7 @@ def fixed():
 
 
 @pytest.mark.parametrize("kind", [cuts, short_numbers, refutations, trees, bundles, fixed])
-def test_both_checkers_say_what_is_so(kind, tmp_path):
+def test_both_checkers_agree_with_truth(kind, tmp_path):
     wanted, cases = zip(*kind(), strict=True)
     mine, theirs = javascript_verdicts(cases, tmp_path), [*map(python_verdict, cases)]
     for good, case, one, other in itertools.zip_longest(wanted, cases, mine, theirs):

@@ -37,7 +37,7 @@ def test_both_checkers_agree(seed, tmp_path):
     assert count[False] > 500
 
 
-def test_both_checkers_demand_the_same(tmp_path):
+def test_both_checkers_demand_same(tmp_path):
     """Of true certificates what is proved, the next double above and below it, and other things."""
     cases = [*demand_cases(np.random.default_rng(5))]
     bad, count = differences(cases, tmp_path)
@@ -45,7 +45,7 @@ def test_both_checkers_demand_the_same(tmp_path):
     assert min(count[True], count[False]) > 150
 
 
-def test_both_checkers_redo_the_same_encodings(tmp_path):
+def test_both_checkers_redo_same_encodings(tmp_path):
     """Statements in original units with their values, words or encodings changed."""
     rng, cases = np.random.default_rng(7), []
     for _ in range(60):

@@ -16,7 +16,7 @@ def page():
     return verify.page()
 
 
-def test_the_page_is_one_file_that_can_reach_nothing(page):
+def test_page_is_one_file_that_can_reach_nothing(page):
     assert "%" + "policy%" not in page
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
@@ -34,7 +34,7 @@ def test_the_page_is_one_file_that_can_reach_nothing(page):
     assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|eval|importScripts|innerHTML)\b", page)
 
 
-def test_the_checker_ends_where_its_element_ends(page):
+def test_checker_ends_where_its_element_ends(page):
     """Nothing in a script closes it, and the page has no element twice."""
     assert len(re.findall(r"<script\b", page)) == len(re.findall(r"</script", page)) == 2
     assert "<!--" not in page
