@@ -20,6 +20,7 @@ from proplace.core import limits
 from proplace.core.errors import TableError
 from proplace.tables import files as tables
 from proplace.tables.files import guessed, literal, open_table, plain, write_csv
+from proplace.tables.writing import TableWriter, feature_type
 from support.errors import raises
 
 SCHEMA = pp.Schema(
@@ -473,3 +474,52 @@ def test_carriage_return_in_cell_ends_no_line(tmp_path):
     assert (table.columns, broken) == (("id\r", "n"), {})
     read = [tables.unliteral(cell) for cell in found["id\r"]]
     assert read == [cell.replace("\0", r"\x00") for cell in cells]
+
+
+# -- types of pandas -------------------------------------------------------------------------------
+
+
+def types_of_pandas(frame):
+    return {
+        "default": frame,
+        "objects": frame.astype(object),
+        "nullable": frame.convert_dtypes(),
+        "arrow": frame.convert_dtypes(dtype_backend="pyarrow"),
+        "categories": frame.astype({"text": "category", "bit": "category", "truth": "category"}),
+        "small": frame.astype({"whole": "int8", "bit": "uint8"}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "types", ["default", "objects", "nullable", "arrow", "categories", "small"]
+)
+def test_every_type_of_pandas_gives_one_schema_and_comes_back_from_a_file(tmp_path, types, kind):
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    plain = pd.DataFrame(
+        {
+            "whole": rng.integers(0, 100, 40),
+            "real": rng.random(40),
+            "large": rng.normal(size=40) * 1e7,
+            "truth": rng.random(40) < 0.5,
+            "text": rng.choice(["a", "b", "c"], 40),
+            "bit": rng.integers(0, 2, 40),
+        }
+    )
+    frame, schema = types_of_pandas(plain)[types], pp.Schema.infer(plain)
+    encoded = schema.encode(plain)
+    assert pp.Schema.infer(frame) == schema
+    assert (schema.encode(frame) == encoded).all()
+    path = tmp_path / f"table.{kind}"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+        assert pp.Schema.infer(guessed(next(open_table(path).cells())[0])) == schema
+    else:
+        frame.to_parquet(path)
+    assert (schema.encode(open_table(path).read(schema)[0]) == encoded).all()
+    results = tmp_path / f"results.{kind}"
+    with results.open("wb") as file:
+        types = {feature.name: feature_type(feature) for feature in schema.features}
+        TableWriter(kind, types).write([schema.decode(encoded, like=frame)], file)
+    assert (schema.encode(open_table(results).read(schema)[0]) == encoded).all()
