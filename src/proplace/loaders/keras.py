@@ -62,13 +62,13 @@ def from_keras(model: object) -> Whole:
     multiplies matrices in float32 on some of its backends all the same.
 
     An input of one column is called by its name, several
-    columns of an input ``name_0``, ``name_1``, ...; the columns of a single input are x0, x1, ...
+    columns of an input ``name_0``, ``name_1``, ... The columns of a single input are x0, x1, ...
     until a schema names them.
 
-    Categories come from StringLookup and IntegerLookup (their vocabulary; an unknown word is not a
-    legal value), or are the whole numbers that a CategoryEncoding or Embedding takes. The weights
-    of an Embedding are a fixed linear map of the 0/1 columns of its category: shifts (delta) never
-    touch them.
+    Categories come from StringLookup and IntegerLookup (their vocabulary, so that no other word is
+    legal), or are the whole numbers that a CategoryEncoding or Embedding takes. The weights of an
+    Embedding are a fixed linear map of the 0/1 columns of its category: shifts (delta) never touch
+    them.
     """
     return _KerasModel(model).reading().whole()
 
@@ -433,7 +433,7 @@ def _embedding(layer: _Layer) -> Value:
 
 
 def _lookup(layer: _Layer) -> Value:
-    """Take the words of a StringLookup or IntegerLookup for categories; unknown ones are illegal."""
+    """Take the words of a StringLookup or IntegerLookup for categories."""
     own = layer.own
     if own.invert:
         raise ModelNotSupportedError(

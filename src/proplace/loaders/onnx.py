@@ -136,7 +136,7 @@ class _OnnxModel:
         return None
 
     def _compare(self, network: Network, rows: Array, cells: dict[str, Any]) -> bool:
-        """Compare the network with a run of the graph; return False if the graph is not run here."""
+        """Compare the network with the graph, and return False if the graph is not run here."""
         results = self._run(cells, len(rows))
         logits, error = network.logits(rows), allowance(network, rows, "float32")
         for output, value in zip(self.outputs, results or (), strict=results is not None):
@@ -193,7 +193,7 @@ class _OnnxModel:
         return part
 
     def _cells(self, frame: pd.DataFrame) -> dict[str, Any]:
-        """Columns of a table; columns without any effect may be absent."""
+        """Columns of a table, of which those without any effect may be absent."""
         used = self.trace.used()
         return {
             name: [self.trace.flow.anything(name)] * len(frame)
@@ -203,7 +203,7 @@ class _OnnxModel:
         }
 
     def _run(self, cells: dict[str, Any], count: int) -> list[Any] | None:
-        """Outputs of the graph; None if it is not run here.
+        """Outputs of the graph, or None if it is not run here.
 
         A graph that was exported from an example may be fixed to the number of rows in it. Then
         some rows run twice to fill the last batch.
@@ -318,7 +318,7 @@ class _OnnxModel:
         return last
 
     def _known(self, name: str) -> Any:
-        """Value of a tensor: columns, neurons or constants; None for an input that is left out."""
+        """Value of a tensor: columns, neurons, constants, or None for an input that is left out."""
         return self.values.get(name, self.graph.stored(name))
 
     def _shape(self, node: Any, value: Value) -> Values:
@@ -628,7 +628,7 @@ def _dropout(model: _OnnxModel, node: _Node) -> Value:
 
 
 def _cast(model: _OnnxModel, node: _Node) -> Value:
-    """Take the same values in another type; values cut to whole numbers can only be categories."""
+    """Take the same values in another type."""
     value, kinds = node.inputs[0], model.graph.onnx.TensorProto
     if not isinstance(value, Value):
         raise ModelNotSupportedError(

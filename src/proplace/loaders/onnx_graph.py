@@ -140,7 +140,7 @@ class Graph:
     # -- constants -----------------------------------------------------------------------------
 
     def stored(self, name: str) -> Values | None:
-        """Return numbers that are stored in the file under a name; None if there are none."""
+        """Return numbers that are stored in the file under a name, or None."""
         if name not in self._constants and name in self._tensors:
             self._constants[name] = self._array(self._tensors[name])
         return self._constants.get(name)
@@ -255,7 +255,7 @@ class Graph:
         return [next(results) if name else None for name in node.output]
 
     def _with_intercepts(self, node: Any) -> Any:
-        """Write zeros for missing intercepts of a LinearClassifier; the reference makes them NaN."""
+        """Write zeros for missing intercepts of a LinearClassifier, which the reference makes NaN."""
         attributes = self.attributes(node)
         if attributes.get("intercepts"):
             return node

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from proplace.core.errors import InputError, ModelNotSupportedError, require
+from proplace.core.errors import ModelNotSupportedError, require
 from proplace.loaders.trace import AmbiguousWidth, Trace, Value
 from proplace.loaders.verify import Reading, rows_of_all_sizes
 
@@ -28,25 +28,15 @@ if TYPE_CHECKING:
 _WIDEST = 5_000  # columns tried until a module runs
 _READ = (
     "only Linear and ReLU layers, BatchNorm1d, Dropout, Identity, Flatten, an Embedding of a column "
-    "before them and a last Sigmoid, Softmax or LogSoftmax are read"
+    "before them and a last Sigmoid, Softmax or LogSoftmax are read. Train the model with those"
 )
-_RELU_INSTEAD = f"{_READ}. Train the model with ReLU in its place"
 _NORMALISED_ROWS = (
-    f"{_READ}. It divides each row by that row's own spread, which no fixed layer does; train the "
-    "model with BatchNorm1d in its place"
-)
-_OTHERS = f"{_READ}. Train the model with those"
-_AFTER = (
-    f"{_READ}. Write ReLU as F.relu or nn.ReLU, leave other steps out of forward, and let it return "
-    "logits or probabilities"
+    "It divides each row by that row's own spread, which no fixed layer does; train the model with "
+    "BatchNorm1d in its place"
 )
 _BEFORE = (
     "read there are scaling by fixed numbers, selections, concatenations, sums and differences of "
     "columns, F.one_hot and Embedding. Apply it to the table beforehand and leave it out of the module"
-)
-_ACTIVATIONS = (
-    *("celu", "clamp", "elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish"),
-    *("prelu", "relu6", "rrelu", "selu", "silu", "softplus", "softsign", "tanh", "tanhshrink"),
 )
 
 
@@ -62,7 +52,7 @@ def from_torch(module: object) -> Whole:
 
         Before the first Linear layer ``forward`` may select, join, add and scale columns with
         fixed numbers (buffers, constants, batch norm). They never shift. An Embedding (or
-        ``F.one_hot``) of one column makes that column a category with the labels 0, 1, ...; its
+        ``F.one_hot``) of one column makes that column a category with the labels 0, 1, ... Its
         weights are a fixed linear map of the labels. Columns are called x0, x1, ... until a schema
         names them.
 
@@ -130,14 +120,6 @@ class _TorchModel:
 
     def run(self, table: pd.DataFrame) -> Array:
         """Outputs of the original module, in its own arithmetic, on its own device."""
-        for title, column in table.items():
-            labels = self.trace.flow.sources[str(title)].labels
-            odd = [] if labels is None else np.flatnonzero(~column.isin(labels)).tolist()
-            if labels is not None and odd:
-                raise InputError(
-                    f"row {odd[0]}, column {title!r}: {column.iloc[odd[0]]} is none of the "
-                    f"categories {labels[0]} to {labels[-1]} of the module"
-                )
         first = next(self.original.parameters())
         rows = self._tensor(table.to_numpy(dtype=np.float64), self.dtype).to(first.device)
         with _evaluated(self.torch, self.original):
@@ -197,7 +179,7 @@ class _TorchModel:
                     break
 
     def _problem(self, width: int, dtype: Any) -> str | None:
-        """Return the error of the module on rows of this width; None if it runs."""
+        """Return the error of the module on rows of this width, or None."""
         try:
             self._tried(np.zeros((2, width)), dtype)
         except Exception as error:
@@ -388,8 +370,7 @@ class _Call:
         if any(value.step is not None for value in self.followed):
             if len(self.followed) > 1:
                 self.trace.branches(self.where)
-            hint = _RELU_INSTEAD if self.title in _ACTIVATIONS else _AFTER
-            raise ModelNotSupportedError(f"{self.where} is not part of a ReLU network; {hint}")
+            raise ModelNotSupportedError(f"{self.where} is not part of a ReLU network; {_READ}")
         raise ModelNotSupportedError(
             f"{self.where} stands before the first Linear layer and is not read; {_BEFORE}"
         )
@@ -572,22 +553,15 @@ def _check_leaf(nn: Any, path: str, leaf: Any) -> None:
                 "it once on every category, so that all are rescaled, then set its max_norm to None"
             )
     elif not isinstance(leaf, (nn.ReLU, nn.Sigmoid, nn.Softmax, nn.LogSoftmax, *_skipped(nn))):
-        raise ModelNotSupportedError(f"{where} is not part of a ReLU network; {_hint(nn, leaf)}")
+        norms = (nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
+        hint = _NORMALISED_ROWS if isinstance(leaf, norms) else _READ
+        raise ModelNotSupportedError(f"{where} is not part of a ReLU network; {hint}")
 
 
 def _skipped(nn: Any) -> tuple[type, ...]:
     """Layers without an effect on a row once training is over."""
-    # Some training frameworks register losses; the comparison shows that they are unused.
+    # Some training frameworks register losses. The comparison shows that they are unused.
     return (nn.modules.dropout._DropoutNd, nn.Identity, nn.Flatten, nn.modules.loss._Loss)
-
-
-def _hint(nn: Any, leaf: Any) -> str:
-    if isinstance(leaf, (nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)):
-        return _NORMALISED_ROWS
-    attends = isinstance(leaf, nn.MultiheadAttention)
-    if type(leaf).__module__ == "torch.nn.modules.activation" and not attends:
-        return _RELU_INSTEAD
-    return _OTHERS
 
 
 def _check_linear(where: str, leaf: Any) -> None:

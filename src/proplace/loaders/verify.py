@@ -155,6 +155,8 @@ class Reading:
             source = trace.flow.sources[title]
             if source.labels is None or not isinstance(source.labels[0], str):
                 cells[title] = self._numbers(title, list(column))
+            if source.labels is not None:
+                _check_labels(title, list(column), source.labels)
         return self.run(pd.DataFrame(cells, index=frame.index))
 
     def _numbers(self, title: str, column: list[Any]) -> Array:
@@ -199,6 +201,16 @@ class Reading:
         raise ModelNotSupportedError(
             f"{title} does not compute what the chain of its layers says (a layer that was changed, a "
             f"hook, or a softmax along another axis?); {self.advice}"
+        )
+
+
+def _check_labels(title: str, column: list[Any], labels: tuple[Label, ...]) -> None:
+    """Raise for other labels: on a GPU, an Embedding would make CUDA unusable for the process."""
+    odd = np.flatnonzero(~pd.Series(column).isin(labels))
+    if len(odd):
+        raise InputError(
+            f"row {odd[0]}, column {title!r}: {column[odd[0]]} is none of the {len(labels)} categories "
+            "of the model"
         )
 
 
