@@ -20,6 +20,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("sqlalchemy")
 
 from commands import run
+from proplace.certification import CertificateBundle
 from proplace.demo import load_loans, loan_schema, retrain, train
 
 NAME = "demo [b] :smile:"
@@ -81,9 +82,10 @@ def test_proofs_and_digests_belong_together(demo):
     assert proofs
     delta = float(re.search(r"delta = ([\d.]+)", demo[1].stdout)[1])
     for path in proofs:
-        proof = pp.Certificate.load(path)
-        assert proof.verdict == "robust"
-        assert proof.check(net).accepted
+        proof = CertificateBundle.load(path)
+        verdict = proof.check([(net, pp.Shifts.of(net, delta))])
+        assert verdict.accepted
+        assert verdict.sentence.startswith("The loan: approved with ")
         assert proof.digest in page
         assert f"{delta:g}" in page
 

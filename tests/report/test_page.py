@@ -16,8 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
+from proplace.certification import CertificateBundle
 from proplace.core.errors import OptionError
 from proplace.core.text import UNSEEN, visible
+from proplace.explain.statement import stated
 from proplace.report.geometry import no_region, plain_nearest
 from proplace.report.page import MOST
 from proplace.report.plots import held, percent
@@ -64,7 +66,7 @@ def test_the_page_counts_what_holds_on_retrained_networks(page, lender):
     found = [e for e in lender.result if e.found]
     shares = held(np.array([e.encoded_counterfactual for e in found]), lender.retrained, 1)
     for share in shares:
-        assert f"this answer holds on {round(share * 2)} of 2" in page.text
+        assert f"This answer is approved by {round(share * 2)} of 2 retrained" in page.text
     kept = round(shares.sum() * 2)
     said = f"approved in {kept} of {2 * len(found)} cases ({percent(shares.mean())})"
     assert f"The {len(found)} robust answers on this page are {said}" in page.text
@@ -78,9 +80,11 @@ def test_proofs_lie_beside_the_page_and_can_be_checked(folder, page, lender):
     net = pp.Network.load(folder / "the proofs" / "model.npz")
     assert net == lender.net
     for n, e in enumerate(lender.result):
-        proof = pp.Certificate.load(folder / "the proofs" / f"answer-{n + 1}.json")
-        assert proof.check(net).accepted
-        assert proof.digest == e.certificate.digest
+        proof = CertificateBundle.load(folder / "the proofs" / f"answer-{n + 1}.json")
+        verdict = proof.check([(net, e.setting.current.shifts)])
+        assert verdict.accepted
+        assert verdict.sentence.startswith("The loan: approved with ")
+        assert proof.certificates == (e.certificate,)
         assert proof.digest in page.text
         command = f"proplace check 'the proofs/answer-{n + 1}.json' --model 'the proofs/model.npz'"
         assert command in page.text
@@ -224,11 +228,10 @@ def test_without_the_optional_parts(lender, tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_certificate_without_a_folder_says_how_to_save_it(lender, tmp_path):
-    path = lender.result[:1].report(tmp_path / "a.html", LOAN)
-    assert 'result[0].certificate.save("proof.json")' in Page(path).text
-    assert 'result[0].setting.current.network.save("model.npz")' in Page(path).text
-    assert "proplace check proof.json --model model.npz" in Page(path).text
+def test_certificate_that_is_not_saved_is_named_by_its_digest(lender, tmp_path):
+    page = Page(lender.result[:1].report(tmp_path / "a.html", LOAN))
+    assert stated(lender.result[0], LOAN).digest in page.text
+    assert "proplace check" not in page.text
 
 
 def test_every_status_has_its_place(lender, tmp_path):
@@ -270,7 +273,7 @@ def test_people_without_any_answer_still_get_a_page(lender, tmp_path):
 
 
 def test_reports_that_nobody_would_read_are_refused(lender, tmp_path):
-    with raises(OptionError, name="result", match="nothing"):
+    with raises(OptionError, name="result", match="There is nothing"):
         pp.Explanations([]).report(tmp_path / "a.html")
     many = pp.Explanations([lender.result[0]] * (MOST + 1))
     with raises(OptionError, name="result", match=rf"result\[:{MOST}\]"):
@@ -325,4 +328,4 @@ def test_retrained_pipelines_read_counterfactuals_in_original_units(tmp_path):
     assert 0 < accepted.min() < 9
     page = Page(result.report(tmp_path / "report.html", retrained=later))
     for count in accepted:
-        assert f"holds on {count} of 9" in page.text
+        assert f"by {count} of 9 retrained models" in page.text

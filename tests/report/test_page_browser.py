@@ -10,6 +10,7 @@ import pytest
 
 import proplace as pp
 from browser import CHROMIUM, DESKTOP, NO_BROWSER, PHONE, chromium, seen
+from proplace.explain.statement import stated
 from proplace.report.geometry import no_region
 from support.lenders import LOAN
 from support.tiers import quick
@@ -40,7 +41,7 @@ def test_the_report_opens_cleanly(page, lender, width, tmp_path):
     text = re.sub(r"\s+", " ", view["text"])
     for e in lender.result:
         assert e.describe(LOAN).sentence in text
-        assert e.certificate.digest in text
+        assert stated(e, LOAN).digest in text
     assert "proplace check 'the proofs/answer-1.json' --model 'the proofs/model.npz'" in text
 
 
@@ -84,7 +85,7 @@ def test_no_number_is_torn(width, tmp_path):
 def test_the_report_alone_says_nothing_on_the_console(page, tmp_path):
     dom, console = chromium(tmp_path / "profile", "--dump-dom", page.as_uri())
     assert console == []
-    assert "What is promised" in dom
+    assert "What is proved" in dom
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Certificates of answers on paper: what each says, where it lies, and the command that checks it."""
+"""Certificates on a page: what each proves, its place, and the command that checks it."""
 
 from __future__ import annotations
 
@@ -16,90 +16,85 @@ from proplace.explain.statement import stated
 from proplace.explain.words import in_delta
 
 if TYPE_CHECKING:
+    from proplace.core.guarantee import Guarantee
     from proplace.explain.results import Explanation, Explanations, Setting
+    from proplace.explain.words import Wording
     from proplace.ledger.promise import Promise
 
 _CERTIFICATE = "certificate.json"
 MODEL = "model.npz"
-"""What the network is called beside proofs."""
+"""Name of the file of the network beside certificates."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The certificate of one answer: what it says, and how to save (if need be) and check it.
+    """The certificate of one answer as the page names it.
 
     Attributes
     ----------
-    says, digest
-        What is proved, and the digest of the certificate.
+    statement, digest
+        The proved statement, and the digest of the file.
     command
-        How to check it.
-    save
-        What saves certificate and model in Python; empty where that is not the way.
-    again
-        Options that make the same command save it, and those whose place they take; None likewise.
+        Command that checks the file; empty if the file was not saved.
     page
-        The page beside it that checks it in a browser; empty where there is none.
+        Page beside the file that checks it in a browser; empty if there is none.
     """
 
-    says: str
+    statement: str
     digest: str
-    command: str
-    save: tuple[str, ...] = ()
-    again: tuple[str, str] | None = None
+    command: str = ""
     page: str = ""
 
 
-def new_proofs(
-    page: Path, result: Explanations, folder: str | os.PathLike[str] | None
+def saved_proofs(
+    page: Path, result: Explanations, wording: Wording, folder: Path | None
 ) -> dict[int, Proof]:
-    """What to say about each certificate; with a folder, write them there with the networks.
+    """Write certificates, networks and the page that checks them into a folder, if there is one.
 
-    The page that checks them in a browser goes there, too.
+    Certificates state the answers in original units, so that both checkers encode them again.
     """
     setting, found = setting_of(result), {}
-    files = {} if setting is None else files_of(setting.guarantee)
-    files = {MODEL if name == NETWORK else name: thing for name, thing in files.items()}
-    if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for name, thing in files.items():
-            thing.save(Path(folder) / name)
-        verify.write_page(Path(folder) / verify.PAGE)
+    if folder is not None and setting is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _save_networks(setting.guarantee, folder)
     for n, e in enumerate(result):
-        if e.certificate is None:
+        document = stated(e, wording)
+        if document is None:
             continue
         if folder is None:
-            check = command("proof.json", MODEL, e.setting, Path())
-            found[n] = Proof(_says(e), e.certificate.digest, check, _saving(n, e.setting))
+            found[n] = Proof(_statement(e), document.digest)
             continue
-        place = Path(folder) / f"answer-{n + 1}.json"
-        e.certificate.save(place)
-        model = _beside(page, Path(folder) / MODEL)
-        near = Path(_beside(page, Path(folder)))
-        check = command(_beside(page, place), model, e.setting, near)
-        page_beside = _beside(page, Path(folder) / verify.PAGE)
-        found[n] = Proof(_says(e), e.certificate.digest, check, page=page_beside)
+        place = folder / f"answer-{n + 1}.json"
+        document.save(place)
+        check = command(
+            _beside(page, place), _beside(page, folder / MODEL), e.setting, folder, page
+        )
+        checker = _beside(page, folder / verify.PAGE)
+        found[n] = Proof(_statement(e), document.digest, check, checker)
     return found
 
 
-def kept_proofs(
-    page: Path, result: Explanations, folder: Path, again: tuple[str, str] | None
-) -> dict[int, Proof]:
-    """What to say about each certificate of a folder of results."""
+def results_proofs(page: Path, result: Explanations, folder: Path) -> dict[int, Proof]:
+    """Name the certificates of a folder of results."""
     made, found = result.provenance, {}
     file = None if made is None or made.file_digest is None else made.model
     model = file or _beside(page, folder / NETWORK)
-    near = Path(_beside(page, folder))
     for n, e in enumerate(result):
         if e.certificate is not None:
             place = folder / "certificates" / proof_name(int(str(e.index)), e.rank)
-            check = command(_beside(page, place), model, e.setting, near)
-            found[n] = Proof(_says(e), e.certificate.digest, check, again=again)
+            check = command(_beside(page, place), model, e.setting, folder, page)
+            found[n] = Proof(_statement(e), e.certificate.digest, check)
     return found
 
 
-def command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
-    """How to check a certificate, with the files of its networks in some folder."""
+def command(
+    proof: str, model: str, setting: Setting | None, folder: Path, page: Path | None = None
+) -> str:
+    """Return the command that checks a certificate, with the files of its networks in a folder.
+
+    Paths are those from the folder of the page, if there is one.
+    """
+    near = folder if page is None else Path(_beside(page, folder))
     words = ["proplace", "check", proof, "--model", model]
     members = () if setting is None else setting.guarantee.members
     files = {} if setting is None else files_of(setting.guarantee)
@@ -113,58 +108,48 @@ def command(proof: str, model: str, setting: Setting | None, near: Path) -> str:
     return shlex.join(words)
 
 
-def _saving(n: int, setting: Setting | None) -> tuple[str, ...]:
-    """Return Python lines that save a certificate and the guarantee that it is about."""
-    words = [f'result[{n}].certificate.save("proof.json")']
-    members = () if setting is None else setting.guarantee.members
-    files = {} if setting is None else files_of(setting.guarantee)
-    for number in range(1, len(members) + 1):
-        which = "current" if number == 1 else f"guarantee.members[{number - 1}]"
-        for name, part in zip(names_of(number), ("network", "shifts"), strict=True):
-            if name in files:
-                words.append(
-                    f'result[{n}].setting.{which}.{part}.save("{MODEL if name == NETWORK else name}")'
-                )
-    return tuple(words)
-
-
-def _says(e: Explanation) -> str:
+def _statement(e: Explanation) -> str:
     where = "within delta" if e.setting is None else in_delta(e.setting)
     if e.certificate is not None and e.certificate.verdict == "robust":
-        return f"Every network {where} gives this answer the outcome."
+        return f"Every network {where} accepts this answer."
     if e.status == "fixed_prediction":
-        return "The networks named there refuse all that this person may become."
-    return f"Some network {where} gives another outcome; the proof holds it."
+        return "The networks in the certificate refuse all that this person may become."
+    return f"The certificate holds a network {where} that refuses this answer."
 
 
 def _beside(page: Path, file: Path) -> str:
-    """The path of a file as seen from the folder of the page."""
+    """Return the path of a file from the folder of the page."""
     return os.path.relpath(file, page.parent).replace(os.sep, "/")
 
 
 def save_proof(promise: Promise, folder: Path) -> str:
     """Write the certificate of a promise, its networks and the page that checks it into a new folder.
 
-    Returns the command that checks the certificate.
+    Return the command that checks the certificate.
     """
     proof = None if promise.explanation is None else stated(promise.explanation, promise.wording)
     if proof is None or promise.explanation is None:
         raise LedgerError(
-            f"promise {promise.id} is erased, and its certificate with it",
+            f"Promise {promise.id} was erased, and its certificate with it.",
             name="promise",
             value=promise.id,
         )
     part = folder.with_name(f"{folder.name}.part")
     part.mkdir(parents=True, exist_ok=True)
     proof.save(part / _CERTIFICATE)
-    for name, thing in files_of(promise.terms.guarantee).items():
-        thing.save(part / (MODEL if name == NETWORK else name))
-    verify.write_page(part / verify.PAGE)
+    _save_networks(promise.terms.guarantee, part)
     part.rename(folder)
     setting = promise.explanation.setting
     return command(str(folder / _CERTIFICATE), str(folder / MODEL), setting, folder)
 
 
+def _save_networks(guarantee: Guarantee, folder: Path) -> None:
+    """Save the networks and shift sets of a guarantee, and the page that checks certificates."""
+    for name, thing in files_of(guarantee).items():
+        thing.save(folder / (MODEL if name == NETWORK else name))
+    verify.write_page(folder / verify.PAGE)
+
+
 def setting_of(result: Explanations) -> Setting | None:
-    """The network, Delta and features that answers are about."""
+    """Return the guarantee and the features of the answers."""
     return next((e.setting for e in result if e.setting is not None), None)
