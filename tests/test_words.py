@@ -28,6 +28,22 @@ CLEAN = (
     "tables",
 )
 """Packages whose prose has been rewritten. The list grows until it holds all of them."""
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/api.md",
+    "docs/architecture.md",
+    "docs/delta.md",
+    "docs/guarantee.md",
+    "docs/mathematics.md",
+    "docs/paper.md",
+    "docs/requests.md",
+    "docs/tutorial.md",
+    "docs/workbench.md",
+)
+"""Pages that are held to the same habits."""
 
 OPENINGS = re.compile(r"(What|Which|Whether|How|Why|Where|That)\b(?!.*\?)")
 HABITS = {
@@ -51,6 +67,10 @@ HABITS = {
         re.IGNORECASE,
     ),
 }
+TEST_NAMES = re.compile(
+    r"_(?:the|an?|what|whatever|whoever|somebody|nobody|says?|said|tells?|told|speaks?|asks?|asked"
+    r"|knows?|knew|ours|hair|room|judged?)(?=_|$)"
+)
 LIMIT = {"semicolon": 15.0, "code that speaks": 2.5, "conditional where": 2.5, "retired": 0.0}
 """Allowed matches in 10,000 words; scikit-learn has 8, 0.3 and 2.5 of the first three."""
 
@@ -119,6 +139,29 @@ def test_prose_of_package_is_free_of_habits(package):
         examples = [text for text in texts for _ in habit.findall(text)]
         allowed = 1 + LIMIT[name] * words / 10_000 if LIMIT[name] else 0
         assert len(examples) <= allowed, f"{package}, {name}: {examples}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_free_of_habits(page):
+    _, texts = prose([ROOT / page])
+    words = sum(len(text.split()) for text in texts)
+    for name, habit in HABITS.items():
+        examples = [
+            text[max(0, m.start() - 40) :][:80] for text in texts for m in habit.finditer(text)
+        ]
+        allowed = 1 + LIMIT[name] * words / 10_000 if LIMIT[name] else 0
+        assert len(examples) <= allowed, f"{page}, {name}: {examples}"
+
+
+@pytest.mark.parametrize("package", CLEAN)
+def test_names_of_tests_state_subject_and_verb(package):
+    names = [
+        node.name
+        for path in sorted((ROOT / "tests" / package).rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    assert not [name for name in names if TEST_NAMES.search(name)]
 
 
 def test_habits_are_found():

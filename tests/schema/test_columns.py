@@ -78,7 +78,7 @@ def test_snapping_agrees_with_brute_force(feature, data):
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=ids)
-def test_float_noise_does_not_cost_a_step(feature):
+def test_float_noise_does_not_cost_step(feature):
     column, legal = legal_values(feature)
     gap = np.diff(legal).min()
     assert (column.floor(legal - 1e-9 * gap) == legal).all()
@@ -94,7 +94,7 @@ def test_continuous_columns_only_clip():
     assert column.beside(0.3).tolist() == [0.3]
 
 
-def test_the_layout_of_columns():
+def test_layout_of_columns():
     schema = Schema(
         [
             Continuous("n", 0, 4),
@@ -119,7 +119,7 @@ def test_the_layout_of_columns():
 
 
 @pytest.mark.parametrize("upper", [100, 10_000])  # held as a table, and computed
-def test_of_two_equally_near_values_the_upper_is_taken(upper):
+def test_of_two_equally_near_values_upper_is_taken(upper):
     column = Schema([Continuous("v", 0, upper, step=1, scaling="none")]).columns[0]
     assert (column.size <= 4096) == (upper == 100)
     halves = np.arange(10) + 0.5

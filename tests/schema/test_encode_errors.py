@@ -65,7 +65,7 @@ def test_bad_cells_are_named(column, value, words):
     assert (bad.row, bad.column, bad.index, str(bad)) == (2, column, "r", message)
 
 
-def test_bad_rows_do_not_lose_the_good_ones():
+def test_bad_rows_do_not_lose_good_ones():
     frame = table(age=200, job="king")
     frame = pd.concat([frame, table(sex="x")], ignore_index=True)
     X, problems = SCHEMA.encode_valid(frame)
@@ -79,7 +79,7 @@ def test_bad_rows_do_not_lose_the_good_ones():
         SCHEMA.encode(frame)
 
 
-def test_whole_columns_of_the_wrong_kind():
+def test_whole_columns_of_wrong_kind():
     frame = table()
     with raises(SchemaError, name="age", row=0, match="'p'"):
         SCHEMA.encode(frame.assign(age="x"))
@@ -94,7 +94,7 @@ def test_whole_columns_of_the_wrong_kind():
     assert len(SCHEMA.problems(frame.assign(age=pd.array([30, None, 30, None], "Int64")))) == 2
 
 
-def test_missing_columns_are_listed_with_a_guess():
+def test_missing_columns_are_listed_with_guess():
     frame = table().rename(columns={"age": "Age", "job": "profession"})
     with raises(SchemaError, name="age") as caught:
         SCHEMA.encode(frame)
@@ -140,7 +140,7 @@ def test_infinite_cells_without_bounds():
 
 
 @pytest.mark.parametrize("step", [1e-3, 1, 1000])
-def test_a_millionth_of_a_step_is_noise_and_more_is_not(step):
+def test_millionth_of_step_is_noise_and_more_is_not(step):
     schema = Schema([Continuous("v", 0, 10 * step, step=step)])
     off = np.array([0.0, 0.9e-6, -0.9e-6, 1.1e-6, -1.1e-6, 1e-3])
     frame = pd.DataFrame({"v": (3 + off) * step})
@@ -153,7 +153,7 @@ def test_a_millionth_of_a_step_is_noise_and_more_is_not(step):
 @pytest.mark.parametrize(
     ("low", "high"), [(0.0, 0.3), (0.0, 1e-3), (0.0, 1e6), (-1e6, 5.0), (-5.0, 1e6), (1e6, 1e6 + 1)]
 )
-def test_a_value_may_stick_out_by_a_trillionth_of_the_largest_end(low, high):
+def test_value_may_stick_out_by_trillionth_of_largest_end(low, high):
     schema = Schema([Continuous("v", low, high)])
     size = max(abs(low), abs(high))
     frame = pd.DataFrame({"v": [low - 0.9e-12 * size, high + 0.9e-12 * size]})

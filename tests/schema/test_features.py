@@ -175,7 +175,7 @@ def test_schemas_pickle_before_and_after_use():
     assert again.broken_rules(rows) == person.broken_rules(rows)
 
 
-def test_restrict_narrows_and_keeps_the_encoding():
+def test_restrict_narrows_and_keeps_encoding():
     schema = Schema([AGE, SEX, JOB])
     row = pd.DataFrame({"age": [40], "sex": ["Male"], "job": ["clerk"]})
     narrow = schema.restrict(immutable=["job"], decreasing=["sex"], ranges={"age": (20, None)})

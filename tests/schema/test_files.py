@@ -152,7 +152,7 @@ def test_bad_paths(tmp_path):
         Schema.read(tmp_path / "bad.json")
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+def test_failed_write_leaves_old_file(tmp_path, monkeypatch):
     path = tmp_path / "s.yaml"
     FULL.write(path)
     before = path.read_bytes()
@@ -212,7 +212,7 @@ rules:
         assert words in message
 
 
-def test_yaml_problems_between_entries_name_the_line(tmp_path):
+def test_yaml_problems_between_entries_name_line(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(
         """format: proplace-schema-1
@@ -232,7 +232,7 @@ rules:
     assert "line 7: rules 0: 'agee' is not a feature (did you mean 'age'?)" in str(caught.value)
 
 
-def test_dictionary_of_a_schema_gives_the_schema_back():
+def test_dictionary_of_schema_gives_schema_back():
     assert Schema.from_dict(json.loads(json.dumps(FULL.to_dict()))) == FULL
     with raises(SchemaError, match="'kind' is missing"):
         Schema.from_dict({"features": [{"name": "a"}], "rules": []})

@@ -46,7 +46,7 @@ def test_aliases_and_tags_are_rejected(tmp_path, value):
     assert "aliases" in message
 
 
-def test_what_is_shown_of_a_nested_value_is_short(tmp_path):
+def test_nested_value_in_message_is_short(tmp_path):
     nested = "[" * 30 + "x, " * 90_000 + "]" * 30
     assert "is not an entry" in refusal(tmp_path, f"{HEAD}- {nested}\n")
     text = "x" * 100_000
@@ -76,7 +76,7 @@ def test_bytes_are_limited_before_they_are_parsed(tmp_path, name):
     assert "4,194,304 bytes" in refusal(tmp_path, text, name)
 
 
-def test_many_problems_are_told_in_part(tmp_path):
+def test_many_problems_are_reported_in_part(tmp_path):
     features = [{"kind": "binary", "name": f"b{n}", "stp": n} for n in range(3_000)]
     text = json.dumps({"format": "proplace-schema-1", "features": features})
     message = refusal(tmp_path, text, "s.json")
@@ -103,7 +103,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_words_stay_what_was_written(tmp_path, word):
+def test_words_are_read_unchanged(tmp_path, word):
     path = tmp_path / "s.yaml"
     path.write_text(f"{HEAD}- {{kind: binary, name: b, values: [{word}, other]}}\n")
     assert Schema.read(path) == Schema([Binary("b", [word, "other"])])
@@ -115,12 +115,12 @@ def test_plain_numbers_and_truths_are_values(word, value):
     assert (found, type(found)) == (value, type(value))
 
 
-def test_a_missing_label_is_refused_not_dropped(tmp_path):
+def test_missing_label_is_refused_not_dropped(tmp_path):
     message = refusal(tmp_path, HEAD + "- {kind: binary, name: b, values: [~, x]}\n")
     assert "features 0 ('b'): values 0" in message
 
 
-def test_text_is_no_number_where_a_number_is_due(tmp_path):
+def test_text_is_not_number_where_number_is_due(tmp_path):
     for word in ("017", "1_000", "1:30", "0x1F", ".inf", "'5'", "yes"):
         line = f"- {{kind: continuous, name: a, lower: 0, upper: {word}}}\n"
         assert "upper" in refusal(tmp_path, HEAD + line)
@@ -132,7 +132,7 @@ def test_words_are_not_true_or_false(tmp_path, word):
     assert f"line 3: features 0 ('b'): immutable must be true or false, not '{word}'" in message
 
 
-def test_rules_that_are_no_list_are_refused(tmp_path):
+def test_rules_that_are_not_list_are_refused(tmp_path):
     for word in ("0", "''", "false", "no"):
         assert "rules" in refusal(tmp_path, f"{HEAD}- {{kind: binary, name: b}}\nrules: {word}\n")
 
@@ -168,7 +168,7 @@ def same(a, b):
 @given(labels, labels, text.filter(len), text, st.floats(-1e300, 1e300))
 @example(["1e6", "0o17"], ["y", "n"], "1e6", "1.5e3", 1e20)
 @example([1.0, "1"], [False, True], "017", "\u202e", 0.1)
-def test_what_is_written_is_read_as_the_same(tmp_path, many, two, name, title, number):
+def test_written_schema_is_read_again(tmp_path, many, two, name, title, number):
     level, flag = f"{name}, level", f"{name}, flag"
     schema = Schema(
         [

@@ -75,14 +75,14 @@ def test_each_kind_of_column():
         (["ann", "bob", "cem"], "categorical_limit=2"),
     ],
 )
-def test_columns_without_a_sensible_guess(column, word):
+def test_columns_without_sensible_guess(column, word):
     frame = pd.DataFrame({"c": column, "ok": [1, 2, 3]})
     with raises(SchemaError, match="'c'") as caught:
         Schema.infer(frame, categorical_limit=2)
     assert word in str(caught.value)
 
 
-def test_one_error_names_every_column_without_a_draft():
+def test_one_error_names_every_column_without_draft():
     frame = pd.DataFrame({"a": [1, 1], "b": [None, None], "c": ["x", "y"]})
     with raises(SchemaError, match="2 problems") as caught:
         Schema.infer(frame)
@@ -148,7 +148,7 @@ def test_steps_are_readable(values, step):
     np.testing.assert_allclose([codes.min(), codes.max()], [0.0, 1.0], atol=1e-9)  # of the table
 
 
-def test_steps_that_could_not_be_told_apart_are_left_out():
+def test_steps_below_float_resolution_are_skipped():
     (feature,) = Schema.infer(pd.DataFrame({"a": [1e9, 1e9 + 0.125]})).features
     assert (feature.lower, feature.upper, feature.step) == (1e9, 1e9 + 0.125, None)
 
@@ -169,7 +169,7 @@ def test_steps_that_could_not_be_told_apart_are_left_out():
     ],
 )
 @pytest.mark.parametrize("dtype", ["int64", "float64", "object", "Int64"])
-def test_drafted_step_is_the_largest_round_number_that_fits(values, step, dtype):
+def test_drafted_step_is_largest_round_number_that_fits(values, step, dtype):
     if dtype in ("int64", "Int64") and any(value % 1 for value in values):
         pytest.skip("whole numbers only")
     frame = pd.DataFrame({"a": pd.Series(values, dtype=dtype)})
@@ -179,7 +179,7 @@ def test_drafted_step_is_the_largest_round_number_that_fits(values, step, dtype)
     assert not Schema([feature]).problems(frame)
 
 
-def test_few_other_numbers_do_not_change_a_drafted_step():
+def test_few_other_numbers_do_not_change_drafted_step():
     hundreds = np.arange(100, 10_000, 100)
     (feature,) = Schema.infer(pd.DataFrame({"a": [*hundreds, 4321.5]})).features
     assert (feature.lower, feature.upper, feature.step) == (100, 9900, 100)
@@ -223,7 +223,7 @@ def test_codes_that_stand_apart_are_pointed_out_once(values, codes):
     assert not schema.problems(frame)
 
 
-def test_advice_about_a_code_keeps_counterfactuals_away_from_it():
+def test_advice_about_code_keeps_counterfactuals_away_from_it():
     frame = pd.DataFrame({"score": [-9.0, 3.0, 0.0, 40.0, 17.0], "b": range(5)})
     with pytest.warns(DraftWarning) as caught:
         schema = Schema.infer(frame)

@@ -46,7 +46,7 @@ def carla(frame):
 
 
 @pytest.mark.parametrize("name", only(["compas"], TARGET))
-def test_min_max_ranges_give_the_encoding_of_the_paper(name):
+def test_min_max_ranges_give_encoding_of_paper(name):
     frame = load(name)
     schema = written(name)
     X = schema.encode(frame)
@@ -59,7 +59,7 @@ def test_min_max_ranges_give_the_encoding_of_the_paper(name):
 @pytest.mark.filterwarnings("ignore::proplace.core.errors.DraftWarning")
 @pytest.mark.parametrize("name", only(["compas"], TARGET))
 @pytest.mark.parametrize("how", ["written", "inferred"])
-def test_real_tables_survive_the_round_trip(name, how):
+def test_real_tables_survive_round_trip(name, how):
     frame = load(name)
     schema = written(name) if how == "written" else Schema.infer(frame)
     X = schema.encode(frame)

@@ -138,7 +138,7 @@ def test_legal_cells_come_back_exactly(schema, seed):
 
 @calm
 @given(st.integers(0, 10**9), st.integers(0, 6), positive, finite, st.integers(0, 2**32 - 1))
-def test_short_decimals_without_a_step_come_back_exactly(whole, digits, scale, offset, seed):
+def test_short_decimals_without_step_come_back_exactly(whole, digits, scale, offset, seed):
     rng = np.random.default_rng(seed)
     values = np.array([float(f"{v}e-{digits}") for v in [whole, *rng.integers(0, 10**9, 30)]])
     frame = pd.DataFrame({"v": values})
@@ -153,7 +153,7 @@ def test_short_decimals_without_a_step_come_back_exactly(whole, digits, scale, o
 
 @calm
 @given(st.lists(finite, min_size=1, max_size=20), finite, positive)
-def test_long_numbers_come_back_up_to_the_last_digits(values, offset, scale):
+def test_long_numbers_come_back_up_to_last_digits(values, offset, scale):
     schema = Schema([Continuous("v", scaling=(offset, scale))])
     frame = pd.DataFrame({"v": values})
     X = schema.encode(frame)
@@ -168,7 +168,7 @@ def test_long_numbers_come_back_up_to_the_last_digits(values, offset, scale):
 @calm
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), finite, positive)
 @example([128.6169970332582], 1.79, 1.08)
-def test_numbers_of_people_come_back_from_outside_of_the_range(values, offset, scale):
+def test_numbers_of_people_come_back_from_outside_of_range(values, offset, scale):
     frame = pd.DataFrame({"v": values})
     for step in (None, 0.5):
         schema = Schema([Continuous("v", 0, 1, step=step, scaling=(offset, scale))])
@@ -195,7 +195,7 @@ def test_like_keeps_index_and_unchanged_cells_only():
 
 @calm
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2))
-def test_the_encoded_schema_is_the_identity_bit_for_bit(row):
+def test_encoded_schema_is_identity_bit_for_bit(row):
     schema = Schema.encoded(2)
     X = np.array([row, row[::-1]])
     assert same_bits(schema.encode(X), X)
@@ -205,7 +205,7 @@ def test_the_encoded_schema_is_the_identity_bit_for_bit(row):
     assert schema.legal(X).all()
 
 
-def test_the_encoded_schema_has_names_and_ranges():
+def test_encoded_schema_has_names_and_ranges():
     schema = Schema.encoded(2, names=["u", "v"], lower=0, upper=[1, np.inf])
     assert [c.name for c in schema.columns] == ["u", "v"]
     assert schema.upper.tolist() == [1.0, np.inf]
@@ -222,20 +222,20 @@ def test_the_encoded_schema_has_names_and_ranges():
         Schema.encoded(0)
 
 
-def test_a_step_without_a_short_decimal_still_reaches_the_upper_end():
+def test_step_without_short_decimal_still_reaches_upper_end():
     schema = Schema([Continuous("v", 0, 1, step=1 / 3)])
     assert schema.columns[0].size == 4
     assert schema.decode([[1.0]])["v"].tolist() == [1.0]
     assert schema.canonical([[0.34]]) == schema.encode(pd.DataFrame({"v": [1 / 3]}))
 
 
-def test_an_upper_end_with_noise_is_on_the_grid():
+def test_upper_end_with_noise_is_on_grid():
     schema = Schema([Continuous("v", 0.1, 0.1 + 0.7 - 2e-16, step=0.1)])
     assert schema.columns[0].size == 8
     assert schema.decode(schema.encode(pd.DataFrame({"v": [0.8]})))["v"].tolist() == [0.8]
 
 
-def test_an_upper_end_off_the_grid_is_no_answer():
+def test_upper_end_off_grid_is_not_answer():
     schema = Schema([Continuous("v", 0, 10, step=4)])
     assert schema.columns[0].upper == 0.8
     assert schema.decode([[1.0]])["v"].tolist() == [8]
@@ -273,7 +273,7 @@ def test_dtypes_of_decoded_tables():
     pd.testing.assert_frame_equal(schema.decode(schema.encode(frame)), frame, check_exact=True)
 
 
-def test_other_dtypes_hold_the_same_cells():
+def test_other_dtypes_hold_same_cells():
     schema = Schema(
         [
             Continuous("n", 0, 9, step=1),
@@ -302,7 +302,7 @@ def test_empty_tables():
     assert schema.problems(frame) == {}
 
 
-def test_decoding_takes_the_nearest_legal_value():
+def test_decoding_takes_nearest_legal_value():
     schema = Schema(
         [
             Continuous("n", 0, 10, step=1),

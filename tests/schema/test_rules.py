@@ -173,7 +173,7 @@ def rule_holds(rule, old, new):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_allowed_and_broken_rules_agree_with_the_table(seed):
+def test_allowed_and_broken_rules_agree_with_table(seed):
     rng, schema, old, person = drawn(seed)
     frame = near(rng, old, 60)
     X = schema.encode(frame)
@@ -238,7 +238,7 @@ def test_bounds_are_tight_and_legal(seed):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_adapted_rows_are_legal_and_meet_the_bounds(seed):
+def test_adapted_rows_are_legal_and_meet_bounds(seed):
     rng, schema, _, person = drawn(3000 + seed)
     X = schema.encode(random_frame(rng, 40))
     before = X.copy()
@@ -322,7 +322,7 @@ def test_labels_are_sentences():
         ("child|children", 1, "1 child"),
     ],
 )
-def test_limits_are_written_like_the_values_of_answers(unit, limit, said):
+def test_limits_are_written_like_values_of_answers(unit, limit, said):
     feature = Continuous("a", 0, 1e5, step=1, unit=unit, max_increase=limit, max_decrease=limit)
     person = Schema([feature]).person([0.5])
     assert list(person.broken_rules([[1.0]])) == [f"a may rise by at most {said}"]
@@ -353,7 +353,7 @@ def test_words(rule, words):
     assert rule.words({}) == words
 
 
-def test_becomes_is_about_the_whole_condition():
+def test_becomes_is_about_whole_condition():
     schema = Schema(
         [Binary("a"), Binary("b"), Continuous("n", 0, 10, step=1)],
         rules=[IfThen({"a": 1, "b": 1}, [Then("n", at_least=2, change=True)])],
@@ -370,7 +370,7 @@ def test_becomes_is_about_the_whole_condition():
     assert labels == ("if a becomes 1 and b becomes 1 then n rises by at least 2",)
 
 
-def test_a_person_may_break_a_rule_that_candidates_must_keep():
+def test_person_may_break_rule_that_candidates_must_keep():
     schema = Schema([Continuous("n", 0, 10)], rules=[Linear({"n": 1}, lower=5)])
     person = schema.person([0.1])
     assert person.allowed([[0.1], [0.5], [0.4999]]).tolist() == [False, True, False]
@@ -383,7 +383,7 @@ def test_immutable_is_exact():
     assert person.allowed([[0.1], [np.nextafter(0.1, 1)]]).tolist() == [True, False]
 
 
-def test_rows_of_the_wrong_shape():
+def test_rows_of_wrong_shape():
     schema = Schema([Continuous("n", 0, 10), Binary("b")])
     with raises(SchemaError, name="X", match="shape"):
         schema.person([[1, 2, 3]])

@@ -34,7 +34,7 @@ def decimals(rng, low, high, digits):
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda f: f.name)
-def test_what_misses_by_no_more_has_its_code_in_the_box(feature):
+def test_values_within_tolerance_have_codes_in_box(feature):
     """Ends included, as decimal numbers: 0.7 plus 0.1 is 0.8, whatever their floats say."""
     rng = np.random.default_rng(0)
     schema = pp.Schema([feature])
@@ -64,7 +64,7 @@ def test_what_misses_by_no_more_has_its_code_in_the_box(feature):
     assert tight >= 50
 
 
-def test_a_cell_that_is_snapped_to_a_step_stays_in_the_box():
+def test_cell_that_is_snapped_to_step_stays_in_box():
     schema = pp.Schema([pp.Continuous("a", 0, 10, step=1)])
     t = 1.0 - 1e-7
     code = schema.encode(pd.DataFrame({"a": [5.0, 5.0 + t]}))
@@ -74,7 +74,7 @@ def test_a_cell_that_is_snapped_to_a_step_stays_in_the_box():
 
 
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler()])
-def test_the_scaler_of_a_model_itself_stays_in_the_box(scaler):
+def test_scaler_of_model_itself_stays_in_box(scaler):
     rng = np.random.default_rng(1)
     cells = np.round(rng.uniform(1e3, 1e5, (50, 1)), 2)
     scaler.fit(cells)
@@ -112,7 +112,7 @@ def test_bad_numbers_are_refused(bad):
             schema.check_tolerance({"a": given})
 
 
-def test_what_cannot_be_missed_is_refused():
+def test_impossible_tolerance_is_rejected():
     schema = pp.Schema(
         [
             pp.Continuous("age", 18, 90, immutable=True),
@@ -131,12 +131,12 @@ def test_what_cannot_be_missed_is_refused():
             schema.check_tolerance({name: 1.0})
 
 
-def test_an_immutable_feature_may_be_missed():
+def test_immutable_feature_may_be_missed():
     schema = pp.Schema([pp.Continuous("age", 18, 90, immutable=True)])
     assert schema.check_tolerance({"age": 1}) == {"age": (1.0, 1.0)}
 
 
-def test_a_pair_opens_the_box_on_its_own_sides():
+def test_pair_opens_box_on_its_own_sides():
     schema = pp.Schema([pp.Continuous("age", 0, 10), pp.Continuous("debt", 0, 10)])
     encoded = schema.encode_tolerance(schema.check_tolerance({"age": (0, 1), "debt": (2, 0.5)}))
     low, high = around(np.array([[0.5, 0.5]]), encoded)

@@ -494,7 +494,7 @@ def types_of_pandas(frame):
 @pytest.mark.parametrize(
     "types", ["default", "objects", "nullable", "arrow", "categories", "small"]
 )
-def test_every_type_of_pandas_gives_one_schema_and_comes_back_from_a_file(tmp_path, types, kind):
+def test_every_type_of_pandas_gives_one_schema_and_comes_back_from_file(tmp_path, types, kind):
     pytest.importorskip("pyarrow")
     rng = np.random.default_rng(0)
     plain = pd.DataFrame(

@@ -59,7 +59,7 @@ def test_rows_that_cannot_be_used_are_skipped_and_counted():
     assert np.isfinite(fitted.explain([[0.1, 0.2]])[0].distance)
 
 
-def test_model_that_fills_nothing_is_asked_about_usable_rows_only():
+def test_model_without_imputer_is_compared_on_valid_rows_only():
     table, clean = with_gaps(people())
     y = clean["a"] / 10 + clean["b"] > 1.0
     model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=30, random_state=0))
@@ -100,7 +100,7 @@ def test_calibration_leaves_them_out_too():
     pd.testing.assert_frame_equal(found.curve, plain.curve)
 
 
-def test_fit_points_out_codes_in_columns_that_nobody_described():
+def test_fit_points_out_codes_in_undescribed_columns():
     table = people().round(2)
     table.loc[3, "a"] = -9.0
     y = table["a"] / 10 + table["b"] > 1.0
