@@ -20,6 +20,7 @@ CLEAN = (
     "certification",
     "core",
     "explain",
+    "ledger",
     "region",
     "schema",
     "search",

@@ -529,7 +529,7 @@ def _renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any]
 
 
 def _latest(promises: Sequence[Recipient]) -> str | None:
-    """Return the latest expiry date; None if one of the promises has none."""
+    """Return the latest expiry date, or None if one of the promises has none."""
     dates = [one.expires for one in promises]
     return None if None in dates else max(date for date in dates if date is not None)
 

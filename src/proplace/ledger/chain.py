@@ -385,7 +385,7 @@ class Verifier:
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
-    """Return the facts of an entry; none if its body is no JSON object."""
+    """Return the facts of an entry, or none if its body is not a JSON object."""
     try:
         facts = entry.facts
     except (ValueError, RecursionError):

@@ -195,7 +195,7 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
 
 
 def skip_reason(e: Explanation) -> str:
-    """Return why an explanation holds nothing to promise; empty if it holds a counterfactual."""
+    """Return why there is nothing to promise, or an empty text if there is a counterfactual."""
     if e.status == "already_valid":
         return "has the class today: nothing would have to change"
     return "" if e.found else f"no counterfactual ({e.status})"
@@ -225,7 +225,7 @@ def draft(
     row: int = 0,
     check: bool,
 ) -> Draft:
-    """Draft a promise from an explanation; raise if something is not proved."""
+    """Draft a promise from an explanation, or raise if something is not proved."""
     who = f"row {e.index!r}" + (f", alternative {e.rank}" if e.rank else "")
     if e.setting is None:
         raise LedgerError(f"{who}: the explanation has no setting; explain it again")
@@ -296,7 +296,7 @@ def _bytes(row: Array) -> bytes:
 def _proved(
     who: str, e: Explanation, proof: Proof, members: Sequence[Member]
 ) -> tuple[Array, Array] | None:
-    """Return the proved box around a point; raise if it does not cover the guaranteed ranges."""
+    """Return the proved box around a point, or raise if guaranteed ranges exceed it."""
     parts = proof.certificates if isinstance(proof, CertificateBundle) else (proof,)
     facts = [part.facts for part in parts if isinstance(part, Certificate)]
     assert e.encoded_counterfactual is not None  # noqa: S101  (draft tests this)

@@ -538,9 +538,9 @@ class Ledger:
         audit
             Number of the audit.
         only
-            The verdicts to return; None for all.
+            The verdicts to return. None for all.
         size
-            Largest number of rows; None for any.
+            Largest number of rows. None for all.
         """
         v, own, p = tables.verdicts.c, tables.personal.c, tables.promises.c
         query = (
@@ -755,7 +755,7 @@ def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
 
 
 def _day(given: datetime.date | str | None) -> str:
-    """Read a day; None is today."""
+    """Read a day. None is today."""
     if given is None:
         return now()[:10]
     try:
@@ -768,7 +768,7 @@ def _day(given: datetime.date | str | None) -> str:
 
 
 def _expiry(given: datetime.date | str | None, time: str) -> str | None:
-    """Read an expiry date, which must not be over at a time; None is no end."""
+    """Read an expiry date, which must not be over at a time. None is no end."""
     if given is None:
         return None
     day = _day(given)

@@ -240,7 +240,7 @@ def _number(value: float | None) -> float:
 
 
 def unpacked(content: bytes) -> bytes:
-    """Decompress a certificate; raise if it is damaged or too large."""
+    """Decompress a certificate, or raise if it is damaged or too large."""
     try:
         text = zlib.decompressobj().decompress(content, MOST_BYTES + 1)
     except zlib.error:
@@ -454,7 +454,7 @@ def renewed_into(connection: sa.Connection, promise: int) -> list[int]:
 
 
 def current_model(connection: sa.Connection) -> tuple[int, str] | None:
-    """Return the entry that set the current model and the digest of the model; None if none was set."""
+    """Return the entry that set the current model and the digest of the model, or None."""
     e = tables.entries.c
     chosen = sa.select(e.seq, e.body).where(e.promise.is_(None), e.kind == "adopted")
     row = connection.execute(chosen.order_by(e.seq.desc()).limit(1)).first()

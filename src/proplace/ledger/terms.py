@@ -184,7 +184,7 @@ class Archive:
         return facts
 
     def _content(self, kind: str, digest: str) -> bytes:
-        """Return the content of a document; raise if it does not match its name."""
+        """Return the content of a document, or raise if it does not match its name."""
         table = tables.documents
         found = self._connection.execute(
             sa.select(table.c.content).where(table.c.digest == digest, table.c.kind == kind)

@@ -412,7 +412,7 @@ class Comparison:
         aligned = None
         if not reason:
             try:
-                # Both models know the promised class by its label, so others may differ.
+                # The promised class has the same label in both models. Others may differ.
                 aligned = taking_rows_of(base, dataclasses.replace(model, classes=base.classes))
             except (InputError, SchemaError) as error:
                 reason = str(error)
@@ -513,7 +513,7 @@ class Reimputed(NamedTuple):
 
 
 def reimputed(group: OpenPromises, model: Model) -> Reimputed | None:
-    """Return the promises for which a model imputes other values; None if there are none."""
+    """Return the promises for which a model imputes other values, or None."""
     base, own = group.terms.model.schema, model.schema.by_name
     other = {
         name
