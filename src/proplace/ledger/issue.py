@@ -347,7 +347,7 @@ def _check_margin(
         else:
             needed = thresholds(member.network, member.shifts, row, None, box)
         least = float(np.max(np.asarray(needed)))
-        # batches of rows differ in the last bit, 1e-9 of the room in the bound of float32
+        # batches of rows differ in the last bit, 1e-9 of the slack in the bound of float32
         if not facts["margin"] >= least * (1.0 - 1e-15):
             raise LedgerError(
                 f"{who}: its certificate proves a margin of {facts['margin']:g}, but the model "
