@@ -60,7 +60,7 @@ def test_columns_of_arrays_keep_their_order(ledger):
     assert pp.retrain.repair(model, ledger).mended == ()
 
 
-def test_a_model_of_arrays_gets_the_columns_of_the_table(ledger):
+def test_model_of_arrays_gets_columns_of_table(ledger):
     table = numbers()
     good = (table["income"] - table["debt"] > 30).astype(int)
     steps = make_column_transformer((StandardScaler(), ["debt"]), (StandardScaler(), ["income"]))
@@ -78,7 +78,7 @@ def test_a_model_of_arrays_gets_the_columns_of_the_table(ledger):
 
 
 @pytest.mark.parametrize("boxed", [False, True])
-def test_an_imputer_that_was_fitted_again(ledger, boxed):
+def test_imputer_that_was_fitted_again(ledger, boxed):
     rng = np.random.default_rng(0)
     table = numbers().astype(float).assign(age=rng.integers(20, 60, 400).astype(float))
     y = (table["income"] - table["debt"] + 0.5 * (table["age"] - 40) > 30).astype(int)
@@ -115,7 +115,7 @@ def test_an_imputer_that_was_fitted_again(ledger, boxed):
             assert not gaps[number] or kept.predict(row.assign(age=np.nan))[0] == 1
 
 
-def test_a_model_that_fills_nothing_in_cannot_be_asked(ledger):
+def test_model_without_imputer_leaves_promises_undecided(ledger):
     table = numbers().astype(float)
     table.loc[::5, "debt"] = np.nan
     y = (table["income"] > 50).astype(int)
@@ -130,7 +130,7 @@ def test_a_model_that_fills_nothing_in_cannot_be_asked(ledger):
 # -- boxes in the encoding of another model ---------------------------------------------------------
 
 
-def test_boxes_are_proved_in_the_encoding_of_the_new_model(ledger):
+def test_boxes_are_proved_in_encoding_of_new_model(ledger):
     rng = np.random.default_rng(0)
     table = numbers().astype(float).assign(job=rng.choice(list("abc"), 400))
     left = table["income"] - table["debt"] + 2 * (table["job"] == "b")
@@ -162,7 +162,7 @@ def test_boxes_are_proved_in_the_encoding_of_the_new_model(ledger):
 # -- renewing --------------------------------------------------------------------------------------
 
 
-def test_a_renewed_promise_never_ends_sooner(ledger):
+def test_renewed_promise_never_ends_sooner(ledger):
     table, model = lender()
     refused = table[model.predict(table) == 0][:1]
     results = [pp.Proplace(model, d, k=5).fit(table).explain(refused) for d in (0.01, 0.03)]
@@ -177,7 +177,7 @@ def test_a_renewed_promise_never_ends_sooner(ledger):
     assert expires is None
 
 
-def test_a_renewed_promise_keeps_the_request_of_the_broken_one(ledger):
+def test_renewed_promise_keeps_request_of_broken_one(ledger):
     """Each its own: tolerance, immutable features, ranges."""
     table, model = lender()
     refused = table[model.predict(table) == 0][:3]
@@ -209,7 +209,7 @@ def test_a_renewed_promise_keeps_the_request_of_the_broken_one(ledger):
         assert strict.predict(pd.DataFrame(near, columns=["income", "debt"])).all()
 
 
-def test_only_promises_of_the_same_class_give_way(ledger):
+def test_only_promises_of_same_class_give_way(ledger):
     table, model = lender()
     promised(ledger, model, table, 2)
     other = make_pipeline(StandardScaler(), LogisticRegression())
@@ -224,7 +224,7 @@ def test_only_promises_of_the_same_class_give_way(ledger):
     assert sorted(map(str, frame["target"])) == ["1", "1", "insured", "insured"]
 
 
-def test_a_person_in_rows_with_the_same_label(ledger):
+def test_person_in_rows_with_same_label(ledger):
     table, model = lender()
     people = table[model.predict(table) == 0][:3].set_axis([0, 0, 0])
     result = pp.Proplace(model, 0.02, k=5).fit(table).explain(people)
@@ -235,7 +235,7 @@ def test_a_person_in_rows_with_the_same_label(ledger):
 # -- what a certificate proves ---------------------------------------------------------------------
 
 
-def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
+def test_margin_below_rounding_error_is_rejected(ledger):
     schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])
     net = pp.Network([([[1.0, -1.0]], [-0.2])])
     people = pd.DataFrame({"a": [0.1, 0.9, 0.8], "b": [0.5, 0.1, 0.2]})
@@ -261,7 +261,7 @@ def test_a_margin_below_what_the_arithmetic_loses_is_no_promise(ledger):
         ledger.issue(weak, ["y"])
 
 
-def test_ties_inside_a_box_are_not_kept():
+def test_ties_inside_box_are_not_kept():
     net = pp.Network([([[1.0]], None), ([[-1.0]], None)])
     box = pp.retrain.Promised(
         ("p",), np.array([[0.5]]), np.array([0]), np.array([[-0.5]]), np.array([[1.5]])
@@ -274,7 +274,7 @@ def test_ties_inside_a_box_are_not_kept():
 # -- the file --------------------------------------------------------------------------------------
 
 
-def test_a_promise_that_is_there_twice_is_found(ledger, tmp_path):
+def test_promise_that_is_there_twice_is_found(ledger, tmp_path):
     table, model = lender()
     ids, _ = promised(ledger, model, table, 2)
     head = ledger.head
@@ -315,7 +315,7 @@ def test_another_layout_is_found(ledger, tmp_path, statement):
 @pytest.mark.parametrize(
     "body", ['{"entries":5}', "null", "[" * 200_000, "[]", '{"entries":{"a":1}}']
 )
-def test_whatever_stands_in_an_entry_is_reported(ledger, tmp_path, body):
+def test_verify_reports_any_content_of_entry(ledger, tmp_path, body):
     table, model = lender()
     promised(ledger, model, table, 2)
     ledger.erase("p0")
@@ -332,7 +332,7 @@ def test_whatever_stands_in_an_entry_is_reported(ledger, tmp_path, body):
     assert "was changed" in str(found)
 
 
-def test_a_certificate_that_swells_is_not_unpacked(ledger, tmp_path):
+def test_certificate_that_swells_is_not_unpacked(ledger, tmp_path):
     table, model = lender()
     ids, _ = promised(ledger, model, table, 1)
     ledger.close()
@@ -348,7 +348,7 @@ def test_a_certificate_that_swells_is_not_unpacked(ledger, tmp_path):
 
 
 @pytest.mark.parametrize("epoch", ["0", "99999999999"])
-def test_the_clock_cannot_be_moved(ledger, monkeypatch, epoch):
+def test_clock_cannot_be_moved(ledger, monkeypatch, epoch):
     """SOURCE_DATE_EPOCH is for pages that are made again, not for what is over."""
     table, model = lender()
     _, result = promised(ledger, model, table, 2)
@@ -358,7 +358,7 @@ def test_the_clock_cannot_be_moved(ledger, monkeypatch, epoch):
     assert ledger.set_current_model(model).time.startswith("20")
 
 
-def test_an_answer_that_fills_a_missing_cell_is_judged_with_the_cell_filled(ledger):
+def test_audit_evaluates_counterfactual_that_fills_missing_cell(ledger):
     """The cell is no longer missing, so what the new model puts into missing ones does not matter."""
     rng = np.random.default_rng(0)
     table = numbers().astype(float).assign(savings=rng.uniform(0, 60, 400).round(1))

@@ -85,7 +85,7 @@ def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
 
 @examples(12)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.5, 1.0, np.nextafter(1.0, 2.0), 1.5]))
-def test_proved_is_in_the_set_exactly(tmp_path_factory, seed, share):
+def test_proved_is_in_set_exactly(tmp_path_factory, seed, share):
     """Also on its edge and one float beyond it."""
     net = network([2, 2, 1], seed)
     rng = np.random.default_rng(seed)
@@ -107,7 +107,7 @@ def test_proved_is_in_the_set_exactly(tmp_path_factory, seed, share):
             assert (number in audit.alarms) == (inside and not good)
 
 
-def test_any_of_the_promised_sets_will_do(ledger):
+def test_any_of_promised_sets_will_do(ledger):
     """Also one of another architecture; the shape alone decides nothing."""
     net, other = network([2, 3, 1], 3), network([2, 2, 2, 1], 4)
     rows = np.array([[2.0, 1.0], [0.5, -0.5]])
@@ -122,7 +122,7 @@ def test_any_of_the_promised_sets_will_do(ledger):
     assert ledger.audit(beyond).groups[0].inside == ""
 
 
-def test_a_box_of_intervals_counts_as_it_is(ledger):
+def test_box_of_intervals_counts_as_it_is(ledger):
     """Around no centre, with frozen parameters."""
     low, high = pp.Network([([[1.0, -1.0]], [0.0])]), pp.Network([([[1.5, -1.0]], [0.25])])
     promise_rows(ledger, low, pp.Shifts(low, high), np.array([[1.0, 0.5]]))
@@ -132,7 +132,7 @@ def test_a_box_of_intervals_counts_as_it_is(ledger):
     assert ledger.audit(frozen).counts["holds"] == 1
 
 
-def test_ties_go_to_the_class_that_the_network_gives(ledger):
+def test_ties_go_to_class_that_network_gives(ledger):
     net = pp.Network([([[1.0, 1.0]], [-1.0])])
     rows = np.array([[0.5, 0.5]])
     other = pp.Network([([[9.0, 9.0]], [0.0])])
@@ -143,7 +143,7 @@ def test_ties_go_to_the_class_that_the_network_gives(ledger):
             assert list(verdicts(book.audit(net)).values()) == [verdict]
 
 
-def test_a_model_in_float32_must_clear_its_rounding(ledger):
+def test_model_in_float32_must_clear_its_rounding(ledger):
     """A box that holds in real numbers alone cannot be told; a point without a referee neither."""
     old = pp.Network([([[9.0, 0.0]], [0.0])])
     rows = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 2.0], [1.0, 2.0]])
@@ -160,7 +160,7 @@ def test_a_model_in_float32_must_clear_its_rounding(ledger):
         assert audit.passes() == (precision == "float64")
 
 
-def test_a_coarser_model_in_the_set_is_proved_only_beyond_its_rounding(ledger):
+def test_coarser_model_in_set_is_proved_only_beyond_its_rounding(ledger):
     net = pp.Network([([[1.0, -1.0]], [0.0])])
     rows = np.array([[1.0, 0.5], [1.0, 1.0 - 1e-9]])
     promise_rows(ledger, net, pp.Shifts.of(net, 0.0), rows)
@@ -181,7 +181,7 @@ def three(ledger, **options):
     return numbers, ledger.audit(new, **options)
 
 
-def test_an_audit_is_recorded_with_model_counts_and_verdicts(ledger):
+def test_audit_is_recorded_with_model_counts_and_verdicts(ledger):
     numbers, audit = three(ledger)
     assert audit.counts == {"proved": 0, "holds": 2, "broken": 1, "undecided": 0}
     assert audit.broken == (numbers[2],)
@@ -226,14 +226,14 @@ def test_audits_on_both_databases(place):
         assert len(other.verdicts(audit.number)) == len(numbers)
 
 
-def test_an_audit_that_is_not_recorded_writes_nothing(ledger):
+def test_audit_that_is_not_recorded_writes_nothing(ledger):
     numbers, _ = three(ledger)
     head = ledger.head
     again = ledger.audit(pp.Network([([[1.0, 0.5]], [0.0])]), record=False)
     assert (ledger.head, again.number, again.broken) == (head, None, (numbers[2],))
 
 
-def test_only_open_promises_are_judged(ledger):
+def test_audit_evaluates_open_promises_alone(ledger):
     numbers, _ = three(ledger)
     ledger.withdraw(numbers[0], "a test")
     ledger.erase("person 1")
@@ -241,7 +241,7 @@ def test_only_open_promises_are_judged(ledger):
     assert ledger.verify().valid
 
 
-def test_expired_promises_are_not_judged(ledger):
+def test_audit_skips_expired_promises(ledger):
     net = pp.Network([([[1.0, 0.0]], [0.0])])
     rows = np.array([[3.0, 0.0]])
     promise_rows(ledger, net, pp.Shifts.of(net, 0.25), rows, expires="2030-06-30")
@@ -253,7 +253,7 @@ def test_expired_promises_are_not_judged(ledger):
     assert ledger.verify().valid
 
 
-def test_the_gate(ledger):
+def test_passes_rejects_broken_and_undecided_promises(ledger):
     _, audit = three(ledger)
     assert not audit.passes("broken")
     net = pp.Network([([[1.0, 0.0]], [0.0])])
@@ -265,7 +265,7 @@ def test_the_gate(ledger):
         audit.passes("proved")
 
 
-def test_frame_and_json_say_the_same(ledger):
+def test_frame_and_json_agree(ledger):
     numbers, audit = three(ledger)
     frame, facts = audit.to_frame(), audit.to_dict()
     assert frame.index.tolist() == numbers == [one["promise"] for one in facts["promises"]]
@@ -280,7 +280,7 @@ def test_frame_and_json_say_the_same(ledger):
         audit.verdict(1)
 
 
-def test_promises_of_several_terms_are_judged_each_by_its_own(ledger):
+def test_audit_evaluates_promises_by_their_own_terms(ledger):
     """And come back in the order of their numbers."""
     near, far = pp.Network([([[1.0, 0.0]], [0.0])]), pp.Network([([[0.0, 1.0]], [0.0])])
     rows = np.array([[3.0, 1.0]])
@@ -295,14 +295,14 @@ def test_promises_of_several_terms_are_judged_each_by_its_own(ledger):
     assert ledger.verify().valid
 
 
-def test_an_empty_ledger_is_audited(ledger):
+def test_empty_ledger_is_audited(ledger):
     audit = ledger.audit(network([2, 1], 0))
     assert (len(audit), audit.passes("holds")) == (0, True)
     assert audit.to_frame().empty
     assert ledger.verify().valid
 
 
-def test_a_network_of_another_width_can_tell_nothing(ledger):
+def test_network_of_another_width_decides_nothing(ledger):
     three(ledger)
     audit = ledger.audit(network([3, 1], 0))
     assert audit.counts["undecided"] == 3
@@ -319,6 +319,6 @@ def test_columns_without_names_are_not_matched_by_chance(ledger):
     assert "takes 2 columns" in str(audit)
 
 
-def test_a_day_that_is_none_is_refused(ledger):
+def test_audit_rejects_invalid_day(ledger):
     with raises(LedgerError, name="day", value="soon"):
         ledger.audit(network([2, 1], 0), as_of="soon")

@@ -72,7 +72,7 @@ def refitted(pipe, factor=1.3, offset=0.2, nudge=0.0):
 # -- scalers and encoders that were fitted again ---------------------------------------------------
 
 
-def test_a_scaler_that_was_fitted_again_changes_nothing_by_itself(ledger):
+def test_scaler_that_was_fitted_again_changes_nothing_by_itself(ledger):
     """Weights that make up for it are the old ones in the coordinates of the promises."""
     pipe = first("standard")
     promise(ledger, pipe, accepted(pipe))
@@ -82,7 +82,7 @@ def test_a_scaler_that_was_fitted_again_changes_nothing_by_itself(ledger):
         assert (audit.counts["proved"] > 0) == proved
 
 
-def test_what_rounding_leaves_open_is_not_called_proved(ledger):
+def test_network_within_rounding_of_set_is_not_proved(ledger):
     """A nudge within rounding of delta: the parameters that were computed may lie on either side."""
     pipe = first("standard")
     promise(ledger, pipe, accepted(pipe))
@@ -93,7 +93,7 @@ def test_what_rounding_leaves_open_is_not_called_proved(ledger):
 
 @pytest.mark.parametrize("old", SHAPES)
 @pytest.mark.parametrize("new", SHAPES)
-def test_the_rounding_of_coordinates_is_bounded(old, new):
+def test_rounding_of_coordinates_is_bounded(old, new):
     """In exact rationals, at rows of the table: the model, and the network in other coordinates."""
     base = pp.Model.of(first(old))
     other = pp.Model.of(second(new))
@@ -130,7 +130,7 @@ def first_layer(net, x):
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
 @pytest.mark.parametrize("new", SHAPES)
 @pytest.mark.parametrize("old", SHAPES)
-def test_verdicts_are_what_the_new_pipeline_says(ledger, old, new, tolerance):
+def test_verdicts_agree_with_new_pipeline(ledger, old, new, tolerance):
     """Retrained from scratch: other scalers, encoders, architecture."""
     pipe = first(old)
     later = second(new, (5, 4))
@@ -164,7 +164,7 @@ def corners(model, rows, tolerance):
             yield rows.assign(**moved)
 
 
-def test_categories_in_another_order_are_the_same_categories(ledger):
+def test_categories_in_another_order_are_same_categories(ledger):
     """One-hot columns in another order, weights with them: the same network."""
 
     def steps(jobs):
@@ -188,7 +188,7 @@ def test_categories_in_another_order_are_the_same_categories(ledger):
     assert (audit.counts["proved"], audit.counts["broken"]) == (0, refused)
 
 
-def test_classes_in_another_order_are_told_by_their_labels(ledger):
+def test_classes_in_another_order_match_by_label(ledger):
     pipe = first("standard")
     rows = accepted(pipe)
     promise(ledger, pipe, rows)
@@ -202,7 +202,7 @@ def test_classes_in_another_order_are_told_by_their_labels(ledger):
 # -- other columns ---------------------------------------------------------------------------------
 
 
-def test_a_model_of_fewer_columns_is_asked_as_it_is(ledger):
+def test_model_of_fewer_columns_is_evaluated(ledger):
     pipe = first("standard")
     rows = accepted(pipe)
     promise(ledger, pipe, rows)
@@ -214,7 +214,7 @@ def test_a_model_of_fewer_columns_is_asked_as_it_is(ledger):
     ]
 
 
-def test_a_model_of_more_columns_cannot_be_asked(ledger):
+def test_model_of_more_columns_is_undecided(ledger):
     pipe = first("standard")
     promise(ledger, pipe, accepted(pipe, count=5))
     more = LATER.assign(region=np.arange(len(LATER)) % 7)
@@ -225,7 +225,7 @@ def test_a_model_of_more_columns_cannot_be_asked(ledger):
     assert not audit.passes("broken")
 
 
-def test_labels_that_the_new_model_does_not_know_cannot_be_told(ledger):
+def test_unknown_labels_are_undecided(ledger):
     """The others are asked, one by one."""
     pipe = first("standard")
     rows = accepted(pipe)
@@ -244,7 +244,7 @@ def test_labels_that_the_new_model_does_not_know_cannot_be_told(ledger):
 # -- the model itself has the last word ------------------------------------------------------------
 
 
-def test_a_model_that_refuses_what_its_network_accepts_is_an_alarm(ledger):
+def test_refusal_of_accepted_point_is_alarm(ledger):
     """A source that changed behind what was read of it."""
     pipe = first("standard")
     rows = accepted(pipe)
@@ -259,7 +259,7 @@ def test_a_model_that_refuses_what_its_network_accepts_is_an_alarm(ledger):
     assert not audit.passes("broken")
 
 
-def test_a_model_that_accepts_what_its_network_refuses_is_an_alarm(ledger):
+def test_acceptance_of_refused_point_is_alarm(ledger):
     pipe = first("standard")
     rows = accepted(pipe, count=10)
     promise(ledger, pipe, rows)
@@ -364,7 +364,7 @@ def test_onnx_files(ledger, tmp_path):
         assert (audit.counts["proved"] == len(rows)) == (source is pipe)
 
 
-def test_a_logistic_regression_of_raw_numbers(ledger):
+def test_logistic_regression_of_raw_numbers(ledger):
     table = TABLE[["age", "income"]]
     old = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, DECIDED)
     rows = accepted(old, LATER[["age", "income"]])
@@ -398,7 +398,7 @@ def test_corner_that_rounding_decides_is_unknown(ledger):
             assert list(verdicts(audit).values()) == [verdict]
 
 
-def test_number_that_the_new_model_encodes_as_a_category_leaves_a_box_undecided(ledger):
+def test_number_that_new_model_encodes_as_category_leaves_box_undecided(ledger):
     old = pp.Schema([pp.Continuous("income", 0, 8), pp.Continuous("rooms", 1, 3, step=1)])
     new = pp.Schema([pp.Continuous("income", 0, 8), pp.Categorical("rooms", [1, 2, 3])])
     base = pp.Model.of(pp.Network([([[1.0, 0.0]], [-0.1])])).with_schema(old)

@@ -15,7 +15,7 @@ from support.errors import raises
 ENTRY = Entry.after(Head(6, "a" * 64), "2026-01-31T12:00:00Z", "issued", 7, {"b": 1, "a": "ä"})
 
 
-def test_a_hash_is_over_the_entry_and_the_hash_before():
+def test_hash_is_over_entry_and_hash_before():
     """As an auditor would compute it, without this package."""
     content = json.dumps([7, "2026-01-31T12:00:00Z", "issued", 7, '{"a":"\\u00e4","b":1}'])
     assert ENTRY.hash == hashlib.sha256(("a" * 64 + "\n" + content).encode()).hexdigest()
@@ -30,14 +30,14 @@ def test_every_field_counts():
     assert len(hashes) == len(changes) + 2
 
 
-def test_a_field_cannot_take_what_belongs_to_the_next():
+def test_bytes_cannot_move_between_fields():
     """Quotes and commas in a text do not make it look like two."""
     one = ENTRY._replace(kind='issued", 7, "', body="x")
     two = ENTRY._replace(kind="issued", body='", "x')
     assert one.expected(START) != two.expected(START)
 
 
-def test_a_head_is_read_as_it_is_written():
+def test_head_is_read_as_it_is_written():
     head = Head(12, "0123456789abcdef" * 4)
     assert Head.parse(f"  {head}\n") == head
     assert Head.parse(str(head).upper()) == head
@@ -60,7 +60,7 @@ def test_facts_are_written_in_one_way():
         canonical(float("nan"))
 
 
-def test_a_commitment_binds_each_part():
+def test_commitment_binds_each_part():
     """Which parts there are, where one ends and the next begins, and the salt."""
     salt = bytes(range(32))
     few = [None, b"", b"-", b"1:", b"1", b"11:1", b"0:"]

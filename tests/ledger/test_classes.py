@@ -50,7 +50,7 @@ def test_other_labels_are_never_matched_by_their_place(book, labels):
             pp.retrain.Promised.of(pp.Model.of(other), promises)
 
 
-def test_the_same_labels_in_another_order_are_the_same_classes(book):
+def test_same_labels_in_another_order_are_same_classes(book):
     """The wanted class has another number in it, and the verdict is that of its own predict."""
     ledger, model, _ = book
     turned = repaying(["refused", "approved"], seed=3)
@@ -62,7 +62,7 @@ def test_the_same_labels_in_another_order_are_the_same_classes(book):
     assert ledger.audit(model).counts["proved"] == len(audit)
 
 
-def test_a_bare_network_counts_as_the_model_in_use(book):
+def test_bare_network_counts_as_model_in_use(book):
     ledger, model, _ = book
     audit = ledger.audit(pp.Model.of(model).network)
     assert audit.counts["proved"] == len(audit)
@@ -76,7 +76,7 @@ def module(sign):
     return net
 
 
-def test_a_module_without_labels_must_be_told_what_its_classes_are(book):
+def test_module_without_labels_needs_classes(book):
     ledger, *_ = book
     for sign, labels in ((1.0, ["refused", "approved"]), (-1.0, ["approved", "refused"])):
         own = pp.Model.of(module(sign)).with_column_names(["income", "debt"])
@@ -104,7 +104,7 @@ def test_labels_are_stated_once_and_for_as_many_classes(book):
     assert bare.with_classes(["no", "yes"]).predict_original([[90.0, 1.0]]).tolist() == ["yes"]
 
 
-def test_new_answers_are_those_of_the_audited_model(book):
+def test_new_answers_are_those_of_audited_model(book):
     ledger, model, _ = book
     table, _ = repayments()
     other = repaying(["refused", "approved"], seed=5)
@@ -114,7 +114,7 @@ def test_new_answers_are_those_of_the_audited_model(book):
     audit.renew(pp.Proplace(other, 0.005).fit(table))
 
 
-def test_classes_are_stated_on_the_command_line(book, tmp_path):
+def test_classes_are_stated_on_command_line(book, tmp_path):
     """A file of a module has neither names nor labels; the project file names them."""
     ledger, *_ = book
     rows = torch.zeros(2, 2, dtype=torch.float64)

@@ -29,7 +29,7 @@ def promise(ledger, model, delta, people, name):
     ledger.issue(result, [f"{name}{i}" for i in refused.index], existing="add")
 
 
-def test_every_year_within_the_same_set(ledger, model):
+def test_every_year_within_same_set(ledger, model):
     """A delta around the model of last year moves away from what was promised; the set does not."""
     promise(ledger, model, 0.01, slice(0, 8), "a")
     inside, drifting = model, model
@@ -43,7 +43,7 @@ def test_every_year_within_the_same_set(ledger, model):
     assert ledger.audit(drifting).counts["proved"] == 0
 
 
-def test_promises_of_two_models_have_a_set_in_common(ledger, model):
+def test_promises_of_two_models_have_set_in_common(ledger, model):
     first = model
     promise(ledger, first, 0.01, slice(0, 5), "a")
     second = pp.retrain.refit_within(first, *repayments(1, strict=30.0), 0.004)
@@ -59,7 +59,7 @@ def test_promises_of_two_models_have_a_set_in_common(ledger, model):
     assert pp.Model.of(second).network.distance(pp.Model.of(third).network) > 0.003
 
 
-def test_a_module_within_the_set_of_a_ledger(ledger):
+def test_module_within_set_of_ledger(ledger):
     torch.manual_seed(0)
     rows = np.random.default_rng(0).uniform(0, 1, (200, 3))
     module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1))
@@ -82,7 +82,7 @@ def test_a_module_within_the_set_of_a_ledger(ledger):
     assert audit.counts["proved"] == len(audit) > 0
 
 
-def test_where_there_is_no_such_set_the_way_out_is_said(ledger, model):
+def test_error_without_common_set_names_way_out(ledger, model):
     with raises(LedgerError, match="open"):
         pp.retrain.refit_within(model, *repayments(1), ledger)
     promise(ledger, model, 0.01, slice(0, 3), "a")
@@ -91,7 +91,7 @@ def test_where_there_is_no_such_set_the_way_out_is_said(ledger, model):
         pp.retrain.refit_within(again, *repayments(1), ledger)
 
 
-def test_a_pipeline_is_no_network(model):
+def test_pipeline_and_network_have_no_common_set(model):
     with raises(DeltaError, name="net", match="Model.of"):
         pp.Shifts.of(model, 0.01)
 
@@ -105,7 +105,7 @@ def rounded(model):
     return twin
 
 
-def test_a_model_that_was_rounded_says_by_how_much_it_lies_outside(ledger, model):
+def test_audit_states_distance_of_rounded_model(ledger, model):
     """As the docs say: a slightly smaller set bears the rounding."""
     promise(ledger, model, 0.01, slice(0, 5), "a")
     edge = rounded(pp.retrain.refit_within(model, *repayments(1, strict=35.0), ledger, epochs=20))

@@ -63,7 +63,7 @@ def test_issue_refuses_answers_if_another_model_is_set_while_they_are_checked(
         assert ledger.promises()["person"].tolist() == ["zoe"]
 
 
-def test_issue_of_a_folder_refuses_answers_of_another_model(ledger, tmp_path):
+def test_issue_of_folder_refuses_answers_of_another_model(ledger, tmp_path):
     explainer = pp.Proplace(NET, 0.01, schema=INCOME_DEBT, k=3).fit(TRAINING)
     people = pd.DataFrame({"income": [3, 4], "debt": [20, 21], "who": ["a", "b"]})
     people.to_csv(tmp_path / "people.csv", index=False)
@@ -84,7 +84,7 @@ def test_issue_of_a_folder_refuses_answers_of_another_model(ledger, tmp_path):
     assert ledger.issue_folder(tmp_path / "out").new == 2
 
 
-def test_answers_of_the_current_model_are_issued_however_it_was_given(lender, ledger, tmp_path):
+def test_answers_of_current_model_are_issued_however_it_was_given(lender, ledger, tmp_path):
     """The pipeline itself, its file, with a schema or without."""
     ledger.set_current_model(lender.pipe)
     result = lender.result
@@ -121,7 +121,7 @@ def test_scaler_that_was_fitted_again_makes_another_model(lender, ledger):
         ledger.issue(lender.result, [f"q{n}" for n in range(len(lender.result))])
 
 
-def test_renewed_answers_are_issued_once_their_model_is_the_current_one(tmp_path):
+def test_renewed_answers_are_issued_once_their_model_is_current_one(tmp_path):
     strict = pp.Network([([[2.0, -1.0], [-1.0, 1.5]], [-0.1, 0.2]), ([[1.5, -0.7]], [-0.9])])
     table = pd.DataFrame({"income": [20, 99, 98, 99], "debt": [30, 1, 0, 2]})
     with pp.Ledger(tmp_path / "promises.db") as ledger:
@@ -136,7 +136,7 @@ def test_renewed_answers_are_issued_once_their_model_is_the_current_one(tmp_path
         assert len(renewal.issue().new) == 2
 
 
-def test_promise_is_of_the_model_before_it_while_two_processes_race(place):
+def test_promise_is_of_model_before_it_while_two_processes_race(place):
     """One process issues answers of two models, the other sets each model in turn."""
     results = {name: answers(40, net=net) for name, net in (("old", NET), ("new", LATER))}
     with pp.Ledger(place) as ledger:
@@ -180,7 +180,7 @@ def check_each_promise_is_of_the_model_before_it(ledger):
             assert ledger.promise(entry.promise).terms.model_digest == current
 
 
-def test_redeem_asks_the_model_that_is_current_when_it_is_written_down(place, monkeypatch):
+def test_redeem_uses_model_that_is_current_in_its_transaction(place, monkeypatch):
     presented = ledgers.presented
 
     def presented_while_another_sets(*args):

@@ -78,7 +78,7 @@ def book(tmp_path):
     return ledger, pipe, explainer, answers
 
 
-def test_audit_asks_retrained_pipeline_for_the_promised_probability(book):
+def test_audit_requires_promised_probability(book):
     ledger, pipe, _, answers = book
     rows = rows_of(answers)
     seen = set()
@@ -96,7 +96,7 @@ def test_audit_asks_retrained_pipeline_for_the_promised_probability(book):
     }
 
 
-def test_audit_takes_cutoff_that_the_new_model_states(book):
+def test_audit_takes_cutoff_that_new_model_states(book):
     ledger, pipe, _, answers = book
     later = with_bias(pipe, 0.5)
     for p in (0.5, 0.9):
@@ -105,7 +105,7 @@ def test_audit_takes_cutoff_that_the_new_model_states(book):
         assert [one != "broken" for one in found["verdict"]] == kept
 
 
-def test_audit_of_promises_with_several_cutoffs_needs_a_statement(book):
+def test_audit_of_promises_with_several_cutoffs_needs_statement(book):
     ledger, pipe, _, answers = book
     _, others = answers_of(pipe, cutoff={LABEL: 0.8})
     ledger.issue(others, expires=DAY, ids=["e", "f", "g", "h"])
@@ -119,7 +119,7 @@ def test_audit_of_promises_with_several_cutoffs_needs_a_statement(book):
     assert [one != "broken" for one in found["verdict"]] == (chance(pipe, rows) >= 0.75).tolist()
 
 
-def test_adopted_model_keeps_the_cutoff(book):
+def test_adopted_model_keeps_cutoff(book):
     ledger, pipe, _, answers = book
     row = rows_of(answers).iloc[0]
     later = with_bias(pipe, chance_gap(pipe, row) + 0.1)
@@ -132,7 +132,7 @@ def test_adopted_model_keeps_the_cutoff(book):
         assert not found.accepted
 
 
-def test_ledger_and_results_store_the_cutoff(book):
+def test_ledger_and_results_store_cutoff(book):
     ledger, pipe, _, answers = book
     promise = ledger.promise(int(numbers_of(ledger)[0]))
     model = promise.terms.model
@@ -146,7 +146,7 @@ def test_ledger_and_results_store_the_cutoff(book):
     assert ledger.verify()
 
 
-def test_redeem_asks_for_the_promised_probability(book):
+def test_redeem_requires_promised_probability(book):
     ledger, pipe, _, answers = book
     first = rows_of(answers).iloc[0]
     number = int(numbers_of(ledger)[0])
@@ -167,7 +167,7 @@ def chance_gap(pipe, row):
 
 @pytest.mark.parametrize("kind", ["mlp", "logistic"])
 @pytest.mark.parametrize("how", ["answers", "pair"])
-def test_repaired_pipeline_reaches_the_probability(kind, how):
+def test_repaired_pipeline_reaches_probability(kind, how):
     pipe = fitted(kind)
     _, answers = answers_of(pipe)
     rows, later = rows_of(answers), with_bias(pipe, 0.6)
@@ -189,7 +189,7 @@ def test_repaired_pipeline_reaches_the_probability(kind, how):
     assert 20 < own.sum() < 280
 
 
-def test_repair_of_a_ledger_has_its_cutoff(book):
+def test_repair_of_ledger_has_its_cutoff(book):
     ledger, pipe, _, answers = book
     later = with_bias(pipe, 0.6)
     found = pp.retrain.repair(later, ledger)
@@ -213,7 +213,7 @@ def test_repair_in_float32_is_written_back_exactly():
     assert pp.Model.of(found.model, cutoff=0.9).network == found.network
 
 
-def test_pipeline_refitted_within_promises_reaches_the_probability(book):
+def test_pipeline_refitted_within_promises_reaches_probability(book):
     ledger, pipe, explainer, answers = book
     rows = rows_of(answers)
     turned = np.where(decided(table()) == LABEL, "refused", LABEL)
@@ -234,7 +234,7 @@ def test_pipeline_refitted_within_promises_reaches_the_probability(book):
         assert set(ledger.audit(later, record=False).to_frame()["verdict"]) == {"proved"}
 
 
-def test_saved_set_keeps_the_cutoff(book, tmp_path):
+def test_saved_set_keeps_cutoff(book, tmp_path):
     ledger, pipe, _, answers = book
     ledger.promised_set(pipe).save(tmp_path / "s.npz")
     later = pp.retrain.refit_within(
@@ -245,7 +245,7 @@ def test_saved_set_keeps_the_cutoff(book, tmp_path):
         pp.Proplace(pipe, pp.Shifts.load(tmp_path / "s.npz")).fit(table())
 
 
-def test_torch_module_stays_within_a_box_with_a_cutoff():
+def test_torch_module_stays_within_box_with_cutoff():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
@@ -276,7 +276,7 @@ def test_torch_module_stays_within_a_box_with_a_cutoff():
     assert (chances >= p).all()
 
 
-def test_keras_model_stays_within_a_box_with_a_cutoff():
+def test_keras_model_stays_within_box_with_cutoff():
     keras = pytest.importorskip("keras")
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Dense(4, "relu"), keras.layers.Dense(1, "sigmoid")]
@@ -291,6 +291,6 @@ def test_keras_model_stays_within_a_box_with_a_cutoff():
     assert box.contains(pp.Model.of(model, cutoff=0.6).network)
 
 
-def test_parameters_are_those_of_the_pipeline():
+def test_parameters_are_those_of_pipeline():
     pipe = fitted()
     assert SklearnParameters(pipe).get("intercepts_[1]") == pipe[-1].intercepts_[1]

@@ -25,7 +25,7 @@ def later(tmp_path):
     return tmp_path / "later.npz"
 
 
-def test_verdicts_are_those_of_the_audit(ledger):
+def test_verdicts_are_those_of_audit(ledger):
     refusing = pp.Network([([[0.0, 0.0]], [-1.0])])
     for model in (small.LATER, refusing):
         audit = ledger.audit(model)
@@ -56,7 +56,7 @@ def test_renewed_promises_keep_their_words(tmp_path):
             assert promise.sentence.startswith("The credit line would have been opened")
 
 
-def test_renewal_lists_features_that_only_the_old_promise_changes(tmp_path):
+def test_renewal_lists_features_that_only_old_promise_changes(tmp_path):
     """Less debt was promised; the new answer takes a higher income, and leaves the debt."""
     table = pd.DataFrame({"income": [60, 60, 95, 99], "debt": [5, 8, 40, 40]})
     person = pd.DataFrame({"income": [60], "debt": [40]})
@@ -74,7 +74,7 @@ def test_renewal_lists_features_that_only_the_old_promise_changes(tmp_path):
     )
 
 
-def test_there_must_be_an_audit(ledger):
+def test_there_must_be_audit(ledger):
     issued = next(ledger.entries(kinds=("issued",))).seq
     for number in (issued, 0, 10**6):
         with raises(NotInLedgerError, name="audit"):
@@ -91,7 +91,7 @@ def test_entries_of_some_kinds(ledger):
     assert list(ledger.entries(kinds=())) == []
 
 
-def test_an_approved_model_decides_on_returning_people(ledger, later):
+def test_approved_model_decides_on_returning_people(ledger, later):
     audit = ledger.audit(later)
     entry = ledger.approve(audit.number, note="in the set")
     assert (entry.facts["go"], entry.facts["by"]) == (True, "anna")
@@ -103,7 +103,7 @@ def test_an_approved_model_decides_on_returning_people(ledger, later):
     assert ledger.verify().valid
 
 
-def test_a_model_of_other_columns_is_not_approved(ledger, tmp_path):
+def test_model_of_other_columns_is_not_approved(ledger, tmp_path):
     pp.Network([([[1.0, 1.0, 1.0]], [0.0])]).save(tmp_path / "wide.npz")
     audit = ledger.audit(tmp_path / "wide.npz")
     head = ledger.head

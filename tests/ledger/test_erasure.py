@@ -56,7 +56,7 @@ def content_of(path):
     return b"".join(place.read_bytes() for place in places if place.exists())
 
 
-def test_no_byte_is_left_in_the_file(tmp_path, unlike):
+def test_no_byte_is_left_in_file(tmp_path, unlike):
     path = tmp_path / "promises.db"
     ledger = pp.Ledger(path)
     anna, bert, _ = ledger.issue(unlike, PEOPLE, check=False).ids
@@ -76,7 +76,7 @@ def test_no_byte_is_left_in_the_file(tmp_path, unlike):
     assert not any(trace in content_of(path) for trace in gone.values())
 
 
-def test_what_is_left_of_a_promise(place, unlike):
+def test_erased_promise_keeps_number_dates_and_terms(place, unlike):
     with pp.Ledger(place) as ledger:
         number = ledger.issue(unlike, PEOPLE, expires="2999-12-31", check=False).ids[1]
         assert ledger.erase(PEOPLE[1]) == (number,)
@@ -94,7 +94,7 @@ def test_what_is_left_of_a_promise(place, unlike):
         assert ledger.verify().valid
 
 
-def test_erase_removes_all_promises_of_the_people_and_of_nobody_else(place, result, boxed):
+def test_erase_removes_promises_of_named_people_alone(place, result, boxed):
     with pp.Ledger(place) as ledger:
         anna, _, bert = ledger.issue(result, ["anna", "annabel", "bert"]).ids
         (again,) = ledger.issue(result[:1], ["anna"], expires="2999-12-31", existing="renew").ids
@@ -112,7 +112,7 @@ def test_erase_removes_all_promises_of_the_people_and_of_nobody_else(place, resu
         assert ledger.verify().valid
 
 
-def test_what_a_person_presented_is_erased_too(tmp_path, result):
+def test_erase_removes_attempts(tmp_path, result):
     """Also the values of the day on which they came back."""
     path = tmp_path / "promises.db"
     with pp.Ledger(path) as ledger:
@@ -126,7 +126,7 @@ def test_what_a_person_presented_is_erased_too(tmp_path, result):
         assert ledger.verify().valid
 
 
-def test_a_person_who_was_erased_can_come_back(place, result):
+def test_person_who_was_erased_can_come_back(place, result):
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])
         ledger.erase("b")
@@ -135,7 +135,7 @@ def test_a_person_who_was_erased_can_come_back(place, result):
         assert ledger.verify().valid
 
 
-def test_a_commitment_tells_nothing_without_its_salt(place, result):
+def test_commitment_without_salt_reveals_nothing(place, result):
     """Two promises of the same content have nothing in common."""
     with pp.Ledger(place) as ledger:
         one, two = ledger.issue(result[:1], ["a"]).ids[0], None
@@ -190,7 +190,7 @@ def test_no_byte_is_left_of_many_people(tmp_path, seed):
 
 
 @pytest.mark.slow
-def test_an_erasure_that_is_killed_is_repeated(tmp_path, unlike):
+def test_erasure_that_is_killed_is_repeated(tmp_path, unlike):
     path = tmp_path / "promises.db"
     with pp.Ledger(path) as ledger:
         number = ledger.issue(unlike, PEOPLE, check=False).ids[1]
@@ -211,7 +211,7 @@ def test_an_erasure_that_is_killed_is_repeated(tmp_path, unlike):
         assert not any(trace in content_of(path) for trace in gone.values())
 
 
-def test_a_reader_in_the_way_is_told(tmp_path, unlike, monkeypatch):
+def test_erase_reports_reader_of_earlier_state(tmp_path, unlike, monkeypatch):
     """The write-ahead log cannot be emptied while somebody reads it: that is an error, not a secret."""
     monkeypatch.setattr(pp.ledger.database, "_WAIT", 50)
     path = tmp_path / "promises.db"
@@ -251,7 +251,7 @@ def files_of(server):
     return b"".join(path.read_bytes() for path in server.files.rglob("*") if path.is_file())
 
 
-def test_statistics_of_postgresql_hold_nothing_of_a_person(server, result):
+def test_statistics_of_postgresql_hold_nothing_of_person(server, result):
     """ANALYZE keeps frequent values of columns; none of those of people."""
     import psycopg
 
@@ -265,7 +265,7 @@ def test_statistics_of_postgresql_hold_nothing_of_a_person(server, result):
         assert {name for (name,) in found} <= {"entry"}
 
 
-def test_only_the_owner_can_rewrite_the_files(server, result):
+def test_only_owner_can_rewrite_files(server, result):
     """PostgreSQL merely warns where it does nothing; here it is an error that says who can."""
     place = server.new()
     database = place.partition("?")[0].rpartition("/")[2]

@@ -30,7 +30,7 @@ def actions(result):
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_ledger_that_is_moved_while_open_is_an_error_and_not_made_anew(
+def test_ledger_that_is_moved_while_open_is_error_and_not_made_anew(
     book, result, tmp_path, connected
 ):
     with pp.Ledger(book, create=False) as ledger:
@@ -47,7 +47,7 @@ def test_ledger_that_is_moved_while_open_is_an_error_and_not_made_anew(
         assert ledger.verify().valid
 
 
-def test_ledger_whose_file_is_replaced_while_open_is_an_error(book, result, tmp_path):
+def test_ledger_whose_file_is_replaced_while_open_is_error(book, result, tmp_path):
     with pp.Ledger(tmp_path / "other.db") as other:
         other.issue(result, ["c", "d", "e"])
         head = other.head
@@ -60,7 +60,7 @@ def test_ledger_whose_file_is_replaced_while_open_is_an_error(book, result, tmp_
         assert ledger.head == head
 
 
-def test_ledger_that_is_overwritten_in_place_is_an_error(book, result, tmp_path):
+def test_ledger_that_is_overwritten_in_place_is_error(book, result, tmp_path):
     """The file stays the same one; what is in it is another ledger."""
     with pp.Ledger(tmp_path / "other.db") as other:
         other.issue(result, ["c", "d", "e"])
@@ -72,7 +72,7 @@ def test_ledger_that_is_overwritten_in_place_is_an_error(book, result, tmp_path)
                 act(ledger)
 
 
-def test_identity_is_that_of_the_first_entry_and_goes_with_copies(book, tmp_path):
+def test_identity_is_that_of_first_entry_and_goes_with_copies(book, tmp_path):
     shutil.copyfile(book, tmp_path / "copy.db")
     with pp.Ledger(book) as one, pp.Ledger(tmp_path / "copy.db") as other:
         assert one.identity == other.identity == next(one.entries()).facts["ledger"]

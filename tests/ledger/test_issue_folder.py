@@ -48,7 +48,7 @@ def ledger(tmp_path):
         yield opened
 
 
-def test_a_folder_is_issued_in_parts_and_once(folder, ledger, small, monkeypatch):
+def test_folder_is_issued_in_parts_and_once(folder, ledger, small, monkeypatch):
     sizes, honest = [], pp.Ledger.issue
 
     def counted(self, result, *given, **more):
@@ -73,7 +73,7 @@ def test_a_folder_is_issued_in_parts_and_once(folder, ledger, small, monkeypatch
         assert promise.certificate.to_json() == e.certificate.to_json()
 
 
-def test_the_same_promises_as_from_memory(folder, ledger, tmp_path):
+def test_same_promises_as_from_memory(folder, ledger, tmp_path):
     ledger.issue_folder(folder, {i: f"p{i}" for i in range(11)})
     other = pp.Ledger(tmp_path / "other.db")
     other.issue(pp.read_results(folder), {i: f"p{i}" for i in range(11)})
@@ -83,7 +83,7 @@ def test_the_same_promises_as_from_memory(folder, ledger, tmp_path):
     )
 
 
-def test_a_call_that_was_interrupted_is_repeated(folder, ledger, small, monkeypatch):
+def test_call_that_was_interrupted_is_repeated(folder, ledger, small, monkeypatch):
     honest, calls = pp.Ledger.issue, []
 
     def dies(self, *given, **more):
@@ -104,7 +104,7 @@ def test_a_call_that_was_interrupted_is_repeated(folder, ledger, small, monkeypa
     assert ledger.verify().valid
 
 
-def test_several_answers_of_a_person_stay_together(tmp_path, ledger, monkeypatch):
+def test_several_answers_of_person_stay_together(tmp_path, ledger, monkeypatch):
     monkeypatch.setattr(issue, "_PART", 3)  # which would tear the second person apart
     folder = folder_of(crowd(3), tmp_path / "results", count=2, region="box")
     issued = ledger.issue_folder(folder, "name")
@@ -125,14 +125,14 @@ def test_several_answers_of_a_person_stay_together(tmp_path, ledger, monkeypatch
         ({i: f"p{i % 10}" for i in range(11)}, "'p0'"),
     ],
 )
-def test_wrong_ids_are_told_before_anything_is_written(folder, ledger, small, ids, word):
+def test_wrong_ids_are_rejected_before_writing(folder, ledger, small, ids, word):
     head = ledger.head
     with raises(LedgerError, name="ids", match=word):
         ledger.issue_folder(folder, ids)
     assert ledger.head == head
 
 
-def test_a_row_without_an_answer_needs_no_id(folder, ledger):
+def test_row_without_answer_needs_no_id(folder, ledger):
     ids = {i: f"p{i}" for i in range(11) if i not in (3, 7)}
     assert ledger.issue_folder(folder, ids).new == 9
 
@@ -155,7 +155,7 @@ def test_folders_that_cannot_be_promised(tmp_path, folder, ledger):
     assert len(ledger.promises()) == 0
 
 
-def test_a_changed_certificate_is_not_promised(tmp_path, ledger):
+def test_changed_certificate_is_not_promised(tmp_path, ledger):
     folder = folder_of(crowd(3), tmp_path / "results")
     proof = next(iter(sorted((folder / "certificates").iterdir())))
     proof.write_text(proof.read_text().replace("1", "2", 1), encoding="utf-8")
@@ -164,7 +164,7 @@ def test_a_changed_certificate_is_not_promised(tmp_path, ledger):
     assert len(ledger.promises()) == 0
 
 
-def test_other_answers_for_the_same_people(tmp_path, folder, ledger, small):
+def test_other_answers_for_same_people(tmp_path, folder, ledger, small):
     ledger.issue_folder(folder, "name")
     again = folder_of(crowd(), tmp_path / "again", delta=0.05)
     with raises(LedgerError, name="existing", value="refuse", match="open promise"):

@@ -61,7 +61,7 @@ def refuses(ledger, name, *given, word=None, **options):
 # -- what is kept ----------------------------------------------------------------------------------
 
 
-def test_a_promise_is_kept_as_it_was_made(ledger, result):
+def test_promise_is_kept_as_it_was_made(ledger, result):
     issued = ledger.issue(result, PEOPLE, expires="2999-12-31")
     assert len(issued.new) == len(set(issued.ids)) == 3
     for number, e, person in zip(issued.ids, result, PEOPLE, strict=True):
@@ -79,7 +79,7 @@ def test_a_promise_is_kept_as_it_was_made(ledger, result):
     assert ledger.verify().promises == 3
 
 
-def test_a_tolerance_is_kept_with_its_box(ledger, boxed):
+def test_tolerance_is_kept_with_its_box(ledger, boxed):
     for number in ledger.issue(boxed, ["dora", "emil"]).ids:
         promise = ledger.promise(number)
         reach = np.array([2 / 100, 1 / 50])
@@ -105,7 +105,7 @@ def test_features_of_every_kind_come_back(book, every_kind):
         assert "loan" in book.promise(number).sentence
 
 
-def test_answers_of_a_pipeline(ledger):
+def test_answers_of_pipeline(ledger):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.integers(20, 70, 200), "rate": rng.uniform(0, 1.5, 200)})
     pipe = make_pipeline(StandardScaler(), LogisticRegression())
@@ -152,7 +152,7 @@ def test_states_and_history(ledger, result):
     assert ledger.verify().valid
 
 
-def test_a_reason_that_stays_names_nobody(book, result):
+def test_withdraw_rejects_reason_with_id(book, result):
     number = book.issue(result, PEOPLE).ids[0]
     with raises(LedgerError, name="reason"):
         book.withdraw(number, "asked by anna.")
@@ -166,7 +166,7 @@ def test_who_writes_is_noted(place, result):
     assert kinds == {"document", "issued"}
 
 
-def test_bodies_of_entries_hold_nothing_of_a_person(ledger, result):
+def test_bodies_of_entries_hold_nothing_of_person(ledger, result):
     """Neither ids nor values, sentences, points or certificates: they could never be erased."""
     ledger.issue(result, ["Anna-Person-1", "Bert-Person-2", "Carla-Person-3"])
     allowed = {"terms", "issued", "expires", "commitment", "digest", "kind"}
@@ -178,7 +178,7 @@ def test_bodies_of_entries_hold_nothing_of_a_person(ledger, result):
 # -- the same person, days -------------------------------------------------------------------------
 
 
-def test_the_same_call_again_changes_nothing(ledger, result):
+def test_same_call_again_changes_nothing(ledger, result):
     first = ledger.issue(result, PEOPLE, expires="2999-12-31")
     head = ledger.head
     again = ledger.issue(result, PEOPLE, expires="2999-12-31")
@@ -225,7 +225,7 @@ def test_several_answers_of_one_row_are_promised_together(book, every_kind):
     assert len(book.promises(person="anna", state="open")) == 2
 
 
-def test_a_promise_ends_with_its_last_day(ledger, result):
+def test_promise_ends_with_its_last_day(ledger, result):
     today = datetime.date.fromisoformat(record.now()[:10])
     last = today + datetime.timedelta(days=5)
     (number,) = ledger.issue(result[:1], ["anna"], expires=last).ids
@@ -242,7 +242,7 @@ def test_a_promise_ends_with_its_last_day(ledger, result):
         assert len(list(open_promises(ledger, as_of))) == (state == "open")
 
 
-def test_an_expired_promise_does_not_stand_in_the_way(book, result, monkeypatch):
+def test_expired_promise_does_not_stand_in_way(book, result, monkeypatch):
     with monkeypatch.context() as then:
         then.setattr("proplace.ledger.database.now", lambda: "2023-11-14T22:13:20Z")
         (old,) = book.issue(result[:1], ["anna"], expires="2023-12-24").ids
@@ -268,7 +268,7 @@ def test_days_that_are_none_or_over(book, result):
 # -- ids -------------------------------------------------------------------------------------------
 
 
-def test_an_id_is_one_text_however_it_is_given(book, result):
+def test_id_is_one_text_however_it_is_given(book, result):
     """A table makes 7.0 of 7 where another cell is empty; it is the same person."""
     book.issue(result, [7, np.int64(8), "carla"])
     assert [person_id(x) for x in (7.0, np.float64(7), "7", 7)] == ["7"] * 4
@@ -277,7 +277,7 @@ def test_an_id_is_one_text_however_it_is_given(book, result):
     assert len(book.erase(8.0)) == 1
 
 
-def test_a_promise_is_made_to_somebody(book, result):
+def test_issue_needs_ids(book, result):
     refuses(book, "ids", result)
     refuses(book, "ids", result, "customer", word="no id column")
     refuses(book, "ids", result, ["a", "b"], word="2 ids")
@@ -288,7 +288,7 @@ def test_a_promise_is_made_to_somebody(book, result):
         refuses(book, "ids", result, ["a", strange, "c"], word="printed")
 
 
-def test_ids_of_a_column(book, result):
+def test_ids_of_column(book, result):
     for n, customer in enumerate(PEOPLE):
         result = changed(result, n, ids={"customer": customer, "branch": 7})
     refuses(book, "ids", result, word="id columns")
@@ -313,14 +313,14 @@ def test_certificate_of_another_class_is_rejected(book, result, check):
     )
 
 
-def test_an_answer_without_a_certificate_is_refused(book, result):
+def test_answer_without_certificate_is_refused(book, result):
     refuses(book, None, changed(result, 1, certificate=None), PEOPLE, word="no certificate")
     refuses(
         book, None, changed(result, 1, certificate=None), PEOPLE, word="no certificate", check=False
     )
 
 
-def test_rows_without_an_answer_are_passed_over(book):
+def test_rows_without_counterfactual_are_skipped(book):
     explainer = pp.Proplace(NET, 0.01, schema=INCOME_DEBT, k=3).fit(TRAINING)
     rows = pd.concat([refused(1), TRAINING[3:4]], ignore_index=True)
     issued = book.issue(explainer.explain(rows), ["anna", "bert"])
@@ -331,7 +331,7 @@ def test_rows_without_an_answer_are_passed_over(book):
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_a_certificate_of_something_else_is_refused(book, result, check, every_kind):
+def test_certificate_of_something_else_is_refused(book, result, check, every_kind):
     """Of another answer, another model, a smaller delta, another class."""
     foreign = {
         "another answer": every_kind.result[0],
@@ -349,14 +349,14 @@ def test_a_certificate_of_something_else_is_refused(book, result, check, every_k
     refuses(book, None, wrong, PEOPLE, word="does not prove", check=check)
 
 
-def test_an_answer_that_is_not_the_proved_one_is_refused(book, result):
+def test_answer_that_is_not_proved_one_is_refused(book, result):
     """The person would be told something else than what is proved."""
     told = result[1].counterfactual.copy()
     told["income"] -= 1
     refuses(book, None, changed(result, 1, counterfactual=told), PEOPLE, word="original units")
 
 
-def test_a_proof_that_does_not_hold_is_refused(book, result):
+def test_proof_that_does_not_hold_is_refused(book, result):
     facts = json.loads(result[0].certificate.to_json())
     for verdict, delta in (("robust", 0.4), ("not robust", 0.01)):
         facts["verdict"] = verdict
@@ -365,7 +365,7 @@ def test_a_proof_that_does_not_hold_is_refused(book, result):
         refuses(book, None, changed(result, 0, certificate=e), PEOPLE, word="does not")
 
 
-def test_a_forged_proof_is_found_by_the_check(book):
+def test_forged_proof_is_found_by_check(book):
     """Everything fits, but the claim is false: only arithmetic can tell."""
     good = answers(1)
     bad = np.array([0.3, 0.4])  # refused by the model
@@ -383,7 +383,7 @@ def test_a_forged_proof_is_found_by_the_check(book):
     refuses(book, None, forged, ["anna"], word="does not hold")
 
 
-def test_more_than_is_proved_around_an_answer_is_refused(book, result, boxed):
+def test_more_than_is_proved_around_answer_is_refused(book, result, boxed):
     wide = changed(result, 0, guaranteed_ranges={"income": (40.0, 70.0)})
     refuses(book, None, wide, PEOPLE, word="wider")
     wide = changed(boxed, 0, guaranteed_ranges={"income": (0.0, 100.0)})
@@ -404,7 +404,7 @@ def test_results_of_several_runs_are_issued_one_by_one(book, result, boxed):
     refuses(book, None, both, [*PEOPLE, "dora", "emil"], word="each run")
 
 
-def test_a_refusal_in_the_middle_writes_nothing(ledger, result):
+def test_refusal_in_middle_writes_nothing(ledger, result):
     ledger.issue(result[1:2], ["bert"])
     other = answers(3, 30, net=LATER)
     refuses(ledger, "existing", other, PEOPLE, word="'bert'")
@@ -481,7 +481,7 @@ def test_ledger_of_another_version_is_rejected(place, version):
     database.close()
 
 
-def test_verify_detects_a_second_opening(ledger, result):
+def test_verify_detects_second_opening(ledger, result):
     """Its version would count in place of that of the first."""
     ledger.issue(result[:1], ["anna"])
     with ledger._database.write() as writer:
@@ -489,7 +489,7 @@ def test_verify_detects_a_second_opening(ledger, result):
     assert "opens the ledger" in str(ledger.verify())
 
 
-def test_an_empty_result_and_an_empty_ledger(ledger, result):
+def test_empty_result_and_empty_ledger(ledger, result):
     assert ledger.issue(result[:0], []).ids == ()
     assert ledger.promises().empty
     assert list(open_promises(ledger)) == []
@@ -523,7 +523,7 @@ def test_thousands_of_promises_in_groups_and_by_person(ledger, result):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files")
-def test_a_new_file_is_of_its_owner_alone(tmp_path):
+def test_new_file_is_of_its_owner_alone(tmp_path):
     before, path = os.umask(0), tmp_path / "promises.db"
     try:
         with pp.Ledger(path):
@@ -537,7 +537,7 @@ def test_a_new_file_is_of_its_owner_alone(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_person_is_one_however_the_letters_of_the_id_are_composed(ledger, result):
+def test_person_is_one_however_letters_of_id_are_composed(ledger, result):
     composed, decomposed = (
         "Ren\N{LATIN SMALL LETTER E WITH ACUTE}",
         "Rene\N{COMBINING ACUTE ACCENT}",

@@ -30,7 +30,7 @@ def pages(ledger, size, **options):
     return found
 
 
-def test_pages_hold_every_promise_once_and_the_latest_first(ledger):
+def test_pages_hold_every_promise_once_and_latest_first(ledger):
     numbers = ledger.promises().index.tolist()
     assert pages(ledger, 2) == [numbers[:0:-1], numbers[:1]]
     assert ledger.page().to_dict("index") == ledger.promises()[::-1].to_dict("index")
@@ -40,11 +40,11 @@ def test_pages_hold_every_promise_once_and_the_latest_first(ledger):
     ("text", "people"),
     [("A", ["carl%a", "anna"]), ("bert", ["Bert"]), ("%", ["carl%a"]), ("_", [])],
 )
-def test_page_finds_people_by_a_part_of_their_id(ledger, text, people):
+def test_page_finds_people_by_part_of_their_id(ledger, text, people):
     assert ledger.page(person=text)["person"].tolist() == people
 
 
-def test_page_of_one_state_is_full_whatever_the_others_are(ledger, result):
+def test_page_of_one_state_is_full(ledger, result):
     first, second, third = ledger.promises().index.tolist()
     ledger.withdraw(first, "a mistake")
     assert pages(ledger, 1, state="open") == [[third], [second]]
@@ -54,7 +54,7 @@ def test_page_of_one_state_is_full_whatever_the_others_are(ledger, result):
     assert ledger.page(state="erased")["person"].tolist() == [None]
 
 
-def test_promise_of_yesterday_stands_on_the_page_of_expired_ones(place, monkeypatch):
+def test_promise_of_yesterday_stands_on_page_of_expired_ones(place, monkeypatch):
     with pp.Ledger(place) as ledger:
         rows = INCOME_DEBT.encode(refused(1))
         yesterday = (datetime.date.today() - datetime.timedelta(days=2)).isoformat()
@@ -63,7 +63,7 @@ def test_promise_of_yesterday_stands_on_the_page_of_expired_ones(place, monkeypa
         assert pages(ledger, 5, state="open") == []
 
 
-def test_verdicts_of_an_audit_are_chosen_and_counted_by_the_database(ledger):
+def test_verdicts_of_audit_are_chosen_and_counted_by_database(ledger):
     audit = ledger.audit(STRICT)
     whole = ledger.verdicts(audit.number)
     assert set(whole["verdict"]) == {"broken"}

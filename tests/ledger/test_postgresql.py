@@ -9,7 +9,7 @@ from proplace.core.errors import LedgerError
 from support.errors import raises
 
 
-def test_a_database_of_something_else_is_left_alone(server):
+def test_database_of_something_else_is_left_alone(server):
     place = server.new()
     name = place.partition("?")[0].rpartition("/")[2]
     server.execute(name, "CREATE TABLE documents (id int)")
@@ -20,25 +20,25 @@ def test_a_database_of_something_else_is_left_alone(server):
         assert ledger.verify().valid
 
 
-def test_no_ledger_is_made_where_none_was_asked_for(server):
+def test_create_false_makes_no_ledger(server):
     place = server.new()
     with raises(LedgerError, match="no ledger"):
         pp.Ledger(place, create=False)
 
 
-def test_a_server_that_cannot_be_reached(tmp_path):
+def test_server_that_cannot_be_reached(tmp_path):
     with raises(LedgerError, match="opened") as error:
         pp.Ledger(f"postgresql://user:secret@/name?host={tmp_path}")
     assert "secret" not in str(error.value)
 
 
-def test_a_password_is_not_shown(server):
+def test_password_is_not_shown(server):
     place = server.new().replace("tester@", "tester:secret@")
     with pp.Ledger(place) as ledger:
         assert "secret" not in repr(ledger)
 
 
-def test_a_lost_connection_is_made_again(server, result):
+def test_lost_connection_is_made_again(server, result):
     """The server ends all connections, as when it is restarted: the next call works."""
     place = server.new()
     name = place.partition("?")[0].rpartition("/")[2]
@@ -51,7 +51,7 @@ def test_a_lost_connection_is_made_again(server, result):
         assert ledger.verify().valid
 
 
-def test_readers_need_no_more_than_the_right_to_read(server, result):
+def test_readers_need_no_more_than_right_to_read(server, result):
     place = server.new()
     name = place.partition("?")[0].rpartition("/")[2]
     with pp.Ledger(place) as ledger:

@@ -15,7 +15,7 @@ from support.lenders import JOBS, NUMBERS, TOLERANCE, applicants, deciding
 NET = pp.Network([([[1.0, -1.0]], [0.0])])
 
 
-def test_a_pair_of_rows_and_classes():
+def test_pair_of_rows_and_classes():
     model = pp.Model.of(NET)
     found = pp.retrain.Promised.of(model, ([[2.0, 1.0], [0.0, 1.0]], [1, 0]))
     assert found.names == ("0", "1")
@@ -41,7 +41,7 @@ def test_anything_that_holds_promises():
     assert book.model is model
 
 
-def test_a_table_in_original_units_is_encoded_by_the_model(lender):
+def test_table_in_original_units_is_encoded_by_model(lender):
     answers = lender.frame[lender.pipe.predict(lender.frame) == "granted"][5:9]
     for pipe in (lender.pipe, deciding(applicants(300, 1))):
         found = pp.retrain.Promised.of(pp.Model.of(pipe), (answers, "granted"))
@@ -110,7 +110,7 @@ def test_names_and_people_of_promises(lender, ledger):
     assert by_row.names == tuple(str(e.index) for e in answered(lender))
 
 
-def test_a_bare_network_takes_the_rows_as_they_are(lender, source):
+def test_bare_network_takes_rows_as_they_are(lender, source):
     """Its classes have no labels: they count as those of the model in use, in its order."""
     model = pp.Model.of(lender.pipe)
     whole, bare = (
@@ -131,11 +131,11 @@ def test_other_columns_are_refused(lender, source):
         pp.retrain.Promised.of(pp.Model.of(other), source)
 
 
-def test_an_empty_ledger_promises_nothing(lender, ledger):
+def test_empty_ledger_promises_nothing(lender, ledger):
     assert len(ledger.promised(lender.pipe)) == 0
 
 
-def test_answers_of_a_bare_network_are_taken_as_they_are():
+def test_answers_of_bare_network_are_taken_as_they_are():
     rng = np.random.default_rng(0)
     rows = rng.uniform(0, 1, (60, 2))
     result = pp.Proplace(NET, 0.01).fit(rows).explain([[0.2, 0.6]])

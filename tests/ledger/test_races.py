@@ -21,7 +21,7 @@ def test_ledger_keeps_its_invariants_under_interleavings_and_kills(place, seed):
     assert any(outcome == "killed" for _, outcome in counts)
 
 
-def test_checker_detects_a_promise_of_another_model(ledger, monkeypatch):
+def test_checker_detects_promise_of_another_model(ledger, monkeypatch):
     monkeypatch.setattr(ledgers, "check_current", lambda *_: None)
     ledger.issue(answers(1), ["person-0"])
     races.check(ledger.name, {})
@@ -31,7 +31,7 @@ def test_checker_detects_a_promise_of_another_model(ledger, monkeypatch):
         races.check(ledger.name, {})
 
 
-def test_checker_detects_a_lost_promise(ledger, result):
+def test_checker_detects_lost_promise(ledger, result):
     numbers = ledger.issue(result, ["a", "b", "c"]).ids
     races.check(ledger.name, dict(zip(numbers, "abc", strict=True)))
     with pytest.raises(AssertionError, match="lost"):

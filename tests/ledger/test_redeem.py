@@ -123,7 +123,7 @@ def asked(promise, row, model):
     return redeem.presented(promise, row, model, "2026-01-01")[0]
 
 
-def test_every_feature_a_step_in_and_out(lender, ledger):
+def test_every_feature_step_in_and_out(lender, ledger):
     seen = set()
     for number in numbers_of(ledger)[:2]:
         promise = ledger.promise(number)
@@ -157,7 +157,7 @@ def test_several_features_at_once(lender, ledger):
     assert any(count == 2 for _, count in found)
 
 
-def test_the_model_of_a_promise_never_breaks_it(lender, ledger):
+def test_model_of_promise_never_breaks_it(lender, ledger):
     """Nor do the corners of what was promised, asked of the pipeline itself."""
     for number in numbers_of(ledger)[2:]:
         promise = ledger.promise(number)
@@ -172,7 +172,7 @@ def test_the_model_of_a_promise_never_breaks_it(lender, ledger):
             assert lender.pipe.predict(pd.DataFrame([row]))[0] == lender.wanted
 
 
-def test_both_the_interval_and_the_proof_must_cover_a_value(ledger):
+def test_both_interval_and_proof_must_cover_value(ledger):
     promise = ledger.promise(numbers_of(ledger)[1])
     low, _ = intervals(promise)["income"]
     row = answer_of(promise) | {"income": float(low)}
@@ -197,7 +197,7 @@ def test_both_the_interval_and_the_proof_must_cover_a_value(ledger):
     assert (one.feature, one.shortfall) == ("income", 1.0)
 
 
-def test_what_is_missing_is_said_in_words(lender, ledger):
+def test_redemption_describes_unmet_features(lender, ledger):
     promise = ledger.promise(numbers_of(ledger)[0])
     low, high = intervals(promise)["income"]
     row = answer_of(promise) | {"income": float(low) - 250, "job": "smith", "member": "yes"}
@@ -221,7 +221,7 @@ def test_what_is_missing_is_said_in_words(lender, ledger):
 # -- what is written -------------------------------------------------------------------------------
 
 
-def test_broken_is_never_hidden_and_leaves_the_promise_open(lender, ledger):
+def test_broken_is_never_hidden_and_leaves_promise_open(lender, ledger):
     number = numbers_of(ledger)[0]
     row = ledger.promise(number).answer
     found = ledger.redeem(number, row, lender.refusing())
@@ -242,7 +242,7 @@ def test_broken_is_never_hidden_and_leaves_the_promise_open(lender, ledger):
 @pytest.mark.parametrize(
     "verdict", ["met_exactly", "met_within_tolerance", "accepted_anyway", "not_met", "broken"]
 )
-def test_what_closes_a_promise(lender, ledger, verdict):
+def test_accepted_person_closes_promise(lender, ledger, verdict):
     number = numbers_of(ledger)[1]
     row = answer_of(ledger.promise(number))
     row["income"] += {
@@ -265,7 +265,7 @@ def test_what_closes_a_promise(lender, ledger, verdict):
     assert ledger.verify().valid
 
 
-def test_rows_of_every_shape_mean_the_same(ledger):
+def test_rows_of_every_shape_mean_same(ledger):
     promise = ledger.promise(numbers_of(ledger)[0])
     row = answer_of(promise)
     table = pd.DataFrame([row | {"customer": "is no feature"}], index=["x"])
@@ -290,7 +290,7 @@ def test_noise_of_arithmetic_is_no_difference(ledger):
 # -- cells that are missing or strange -------------------------------------------------------------
 
 
-def test_missing_cells_count_as_what_the_model_fills(lender, ledger):
+def test_missing_cells_count_as_imputed_values(lender, ledger):
     for number in numbers_of(ledger)[:2]:
         promise = ledger.promise(number)
         row = answer_of(promise)
@@ -320,7 +320,7 @@ def test_cells_that_cannot_be_read_are_refused(ledger, cells, name):
     assert ledger.head == head
 
 
-def test_a_column_that_is_not_there(ledger):
+def test_redeem_rejects_missing_column(ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     row["incme"] = row.pop("income")
@@ -355,7 +355,7 @@ def test_redeem_finds_columns_whose_names_are_composed_in_another_way(tmp_path):
             ledger.redeem(number, row | decomposed)
 
 
-def test_numbers_far_out_of_range_get_a_verdict(lender, ledger):
+def test_numbers_far_out_of_range_get_verdict(lender, ledger):
     number = numbers_of(ledger)[1]
     promise = ledger.promise(number)
     row = answer_of(promise) | {"income": 900_000.0}
@@ -418,7 +418,7 @@ def test_levels_and_flags(tmp_path):
 # -- which model -----------------------------------------------------------------------------------
 
 
-def test_the_model_adopted_last_decides(lender, ledger):
+def test_current_model_decides(lender, ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     ask = lambda model=None: ledger.redeem(number, row, model, record=False).verdict  # noqa: E731
@@ -433,7 +433,7 @@ def test_the_model_adopted_last_decides(lender, ledger):
     assert ledger.verify().valid
 
 
-def test_an_adopted_model_is_the_one_that_was_given(lender, ledger):
+def test_adopted_model_is_one_that_was_given(lender, ledger):
     """What is kept of a retrained pipeline says what the pipeline says, with scalers of its own."""
     other = deciding(applicants(300, 7), seed=3)
     ledger.set_current_model(other)
@@ -449,7 +449,7 @@ def test_an_adopted_model_is_the_one_that_was_given(lender, ledger):
     assert seen == {"accepted_anyway", "not_met"}
 
 
-def test_networks_take_rows_as_the_promise_encodes_them(lender, ledger):
+def test_networks_take_rows_of_promise(lender, ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     for pipe, verdict in [(lender.pipe, "met_exactly"), (lender.refusing(), "broken")]:
@@ -478,7 +478,7 @@ def test_models_that_do_not_fit_are_refused(lender, ledger, tmp_path):
         pp.Ledger(tmp_path / "new.db").set_current_model(pp.Network([([[1.0, 1.0]], [0.0])]))
 
 
-def test_a_torch_module_is_asked_itself(tmp_path):
+def test_torch_module_predicts_by_itself(tmp_path):
     torch = pytest.importorskip("torch")
     schema, people = INCOME_DEBT, TRAINING
 
@@ -507,7 +507,7 @@ def test_a_torch_module_is_asked_itself(tmp_path):
         assert ledger.redeem(number, row, other, record=False).verdict == verdict
 
 
-def test_a_model_that_names_the_columns_must_say_how_it_reads_them(tmp_path):
+def test_model_with_named_columns_needs_schema(tmp_path):
     """A network behind a schema made the promise; a classifier of plain numbers comes after it."""
     from sklearn.linear_model import LogisticRegression
 
@@ -532,7 +532,7 @@ def test_a_model_that_names_the_columns_must_say_how_it_reads_them(tmp_path):
         )
 
 
-def test_the_model_itself_has_the_last_word(lender, ledger):
+def test_original_model_decides(lender, ledger):
     """A pipeline that was changed after it was read: what it says now is what counts."""
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
@@ -544,7 +544,7 @@ def test_the_model_itself_has_the_last_word(lender, ledger):
     assert ledger.redeem(number, row, model, record=False).verdict == "broken"
 
 
-def test_a_row_on_the_boundary_is_said_to_be_one(lender, ledger):
+def test_row_on_boundary_is_borderline(lender, ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     model = pp.Model.of(lender.pipe)
@@ -576,7 +576,7 @@ def test_days(lender, tmp_path):
     assert list(ledger.entries(number))[-1].facts["day"] == "2999-12-30"
 
 
-def test_closed_promises_are_refused_with_the_reason(lender, ledger):
+def test_closed_promises_are_refused_with_reason(lender, ledger):
     numbers = numbers_of(ledger)
     row = answer_of(ledger.promise(numbers[0]))
     ledger.redeem(numbers[0], row)
@@ -620,7 +620,7 @@ def test_two_at_once_redeem_it_once(ledger, monkeypatch):
 # -- personal data ---------------------------------------------------------------------------------
 
 
-def test_what_a_person_was_is_beside_the_chain_and_can_be_erased(lender, ledger, tmp_path):
+def test_attempts_are_outside_of_chain_and_can_be_erased(lender, ledger, tmp_path):
     number = numbers_of(ledger)[0]
     promise = ledger.promise(number)
     row = answer_of(promise) | {"share": 0.8123456789}
@@ -651,7 +651,7 @@ def test_what_a_person_was_is_beside_the_chain_and_can_be_erased(lender, ledger,
         "UPDATE entries SET body = replace(body, 'broken', 'exact') WHERE seq = {entry}",
     ],
 )
-def test_tampering_with_a_presentation_is_found(lender, ledger, tmp_path, change):
+def test_tampering_with_presentation_is_found(lender, ledger, tmp_path, change):
     import sqlite3
 
     number = numbers_of(ledger)[0]

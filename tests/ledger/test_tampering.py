@@ -215,7 +215,7 @@ def test_personal_data_that_is_gone_without_being_erased_is_found(ledger):
     assert any("never erased" in problem for problem in found.problems)
 
 
-def test_bytes_cannot_be_moved_from_the_salt_to_the_person(ledger):
+def test_bytes_cannot_be_moved_from_salt_to_person(ledger):
     """The end of the salt and the length of the id are beside each other in what is hashed."""
     for row in rows_of(ledger, tables.personal):
         salt, person = bytes(row["salt"]), row["person"]
@@ -265,7 +265,7 @@ def kept_head(database):
     return Head(row["entries"], row["hash"])
 
 
-def test_a_chain_written_anew_is_found_by_a_head_that_was_kept(ledger):
+def test_chain_written_anew_is_found_by_head_that_was_kept(ledger):
     def tell_otherwise(entries):
         return [
             entry._replace(body=entry.body.replace("no longer sold", "sold to others"))
@@ -278,7 +278,7 @@ def test_a_chain_written_anew_is_found_by_a_head_that_was_kept(ledger):
     assert any("written anew or removed" in problem for problem in found.problems)
 
 
-def test_an_end_that_was_cut_off_is_found_by_a_head_that_was_kept(ledger):
+def test_end_that_was_cut_off_is_found_by_head_that_was_kept(ledger):
     last = max(row["seq"] for row in rows_of(ledger, tables.entries))
     statements = [
         *rewritten(ledger, lambda entries: entries[:-1]),
@@ -288,7 +288,7 @@ def test_an_end_that_was_cut_off_is_found_by_a_head_that_was_kept(ledger):
     assert not verified(ledger, *statements, expected=kept_head(ledger)).valid
 
 
-def test_a_head_of_every_earlier_day_is_accepted(ledger):
+def test_head_of_every_earlier_day_is_accepted(ledger):
     for row in rows_of(ledger, tables.entries):
         assert verified(ledger, expected=Head(row["seq"], row["hash"])).valid
         assert not verified(ledger, expected=Head(row["seq"], "0" * 64)).valid
@@ -305,7 +305,7 @@ def file(tmp_path_factory, result, boxed):
     return path
 
 
-def test_the_database_itself_refuses_changes(place, result, boxed):
+def test_database_itself_refuses_changes(place, result, boxed):
     database = full(place, result, boxed)
     for name in (*tables.APPEND_ONLY, "personal"):
         table = tables.metadata.tables[name]
@@ -345,7 +345,7 @@ def test_cells_of_another_kind_are_found(file, tmp_path):
     assert changed > 25
 
 
-def test_flipped_bytes_of_the_file_are_found(file, tmp_path):
+def test_flipped_bytes_of_file_are_found(file, tmp_path):
     """Bit rot in any page: found, or without any effect on what can be read."""
     content, path = file.read_bytes(), tmp_path / "flipped.db"
     dump = dumped(file)

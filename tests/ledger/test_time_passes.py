@@ -65,9 +65,7 @@ def a_year_later(promise, months=12):
 YEAR = {"age": (0, 1), "months_since_default": (0, 12)}
 
 
-def test_promise_with_a_tolerance_of_a_year_survives_a_birthday(
-    ledger, pipeline, explainer, people
-):
+def test_promise_with_tolerance_of_year_survives_birthday(ledger, pipeline, explainer, people):
     issued = issue(ledger, explainer, people, tolerance=YEAR)
     assert len(issued.new) >= 4
     for number in issued.new:
@@ -87,15 +85,13 @@ def test_promise_with_a_tolerance_of_a_year_survives_a_birthday(
     assert ledger.promise(number).state == "redeemed"
 
 
-def test_promise_without_a_tolerance_does_not_survive_a_birthday(
-    ledger, pipeline, explainer, people
-):
+def test_promise_without_tolerance_does_not_survive_birthday(ledger, pipeline, explainer, people):
     for number in issue(ledger, explainer, people).new:
         found = ledger.redeem(number, a_year_later(ledger.promise(number)), pipeline, record=False)
         assert [one.feature for one in found.unmet] == ["age", "months_since_default"]
 
 
-def test_audit_judges_the_year_that_passes(ledger, pipeline, explainer, people):
+def test_audit_evaluates_year_of_tolerance(ledger, pipeline, explainer, people):
     """A model that refuses the promised people once they are a year older breaks the promise."""
     exact = issue(ledger, explainer, people[:3]).new
     year = issue(ledger, explainer, people[3:], "q", tolerance=YEAR).new
@@ -143,7 +139,7 @@ def test_issue_points_out_features_that_grow_with_time(ledger, explainer, people
     assert "grow" not in str(covered)
 
 
-def test_issue_without_a_last_day_points_nothing_out(ledger, explainer, people):
+def test_issue_without_last_day_points_nothing_out(ledger, explainer, people):
     assert ledger.issue(explainer.explain(people, True), list("abcdef")).growing == ()
 
 

@@ -68,14 +68,14 @@ def test_processes_that_issue_at_once(place, result):
     assert [entry.seq for entry in history] == list(range(1, len(history) + 1))
 
 
-def test_processes_that_issue_the_same_at_once(place, result):
+def test_processes_that_issue_same_at_once(place, result):
     people = [f"p{n}" for n in range(10)]
     jobs = [lambda: issue_one_by_one(place, result, people)] * 3
     assert together(*jobs) == [0, 0, 0]
     checked(place, people)
 
 
-def test_of_two_that_renew_at_once_the_later_one_holds(place, result):
+def test_of_two_that_renew_at_once_later_one_holds(place, result):
     with pp.Ledger(place) as ledger:
         ledger.issue(result[:1], ["anna"])
     others = [answers(1, net=LATER, delta=delta) for delta in (0.01, 0.008)]
@@ -91,7 +91,7 @@ def test_of_two_that_renew_at_once_the_later_one_holds(place, result):
         assert ledger.verify().valid
 
 
-def test_a_reader_sees_one_state_while_others_write(place, result):
+def test_reader_sees_one_state_while_others_write(place, result):
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])
         reader, database = open_promises(ledger), Database(place)
@@ -113,7 +113,7 @@ def _half(writer):
     writer.add("entries", {"seq": 1, "time": "", "kind": "", "body": "", "hash": ""})
 
 
-def test_a_writer_that_fails_leaves_nothing(place, result):
+def test_writer_that_fails_leaves_nothing(place, result):
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])
         head, database = ledger.head, Database(place)
@@ -204,7 +204,7 @@ def issue_and_confirm(place, result, people, sender):
 
 
 @pytest.mark.slow
-def test_confirmed_promises_survive_a_killed_writer(place, result):
+def test_confirmed_promises_survive_killed_writer(place, result):
     """Each promise whose issue returned is in the ledger, once, however soon the kill comes."""
     pp.Ledger(place).close()
     confirmed = {}
@@ -228,7 +228,7 @@ def test_confirmed_promises_survive_a_killed_writer(place, result):
         assert len(table) <= len(confirmed) + 1 + kill  # a kill can fall between commit and message
 
 
-def test_killed_while_an_audit_is_written(place, result):
+def test_killed_while_audit_is_written(place, result):
     """A writer with more rows than one statement holds: all of its verdicts are there, or none."""
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])
@@ -306,7 +306,7 @@ def test_opening_and_reading_wait_for_no_writer(place, result):
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_promises(tmp_path, result, monkeypatch):
+def test_memory_does_not_grow_with_promises(tmp_path, result, monkeypatch):
     """Verifying three times as many takes no more memory."""
     monkeypatch.setattr(pp.ledger.chain, "_CHUNK", 100)
     monkeypatch.setattr(pp.ledger.chain, "_LARGE", 20)
