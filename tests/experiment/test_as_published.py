@@ -50,7 +50,7 @@ def test_pairs_stay_and_other_columns_leave_the_range(made):
 def test_people_without_counterfactual_do_not_count_in_vdelta(made):
     found = made.X.copy()
     found[0] = np.nan
-    reference = experiment.outlier_model(made.desired)
+    reference = experiment.outlier_model(made.rows)
     table = experiment.measure(found, made, reference)
     assert np.isnan(table["vdelta"][0])
     assert table["vr"][0] == 0.0

@@ -3,9 +3,9 @@ r"""Input gradients of a ReLU network in NumPy, for a batch of rows, and the opt
 With masks :math:`M_i` of the active neurons at :math:`x`, the logits are locally
 :math:`W_L M_{L-1} W_{L-1} \cdots M_1 W_1 x + \text{const}`; a gradient is one pass back through it.
 
-Each row is multiplied on its own (a stack of vectors, not one matrix): the last bit of a matrix
-product depends on how many rows there are, and a method's answer must not depend on who else is
-explained in the same call.
+Products are summed column by column, not by the linear algebra library. Its last bit depends on the
+processor and on the number of rows, and iterations make such differences grow. So counterfactuals depend
+on neither.
 
 Methods that follow a gradient take steps of Adam (AMSGrad variant), each point on its own.
 
@@ -104,7 +104,7 @@ def _gap(logits: Array, target: int) -> tuple[Array, Array]:
 
 
 def _times(rows: Array, matrix: Array) -> Array:
-    result: Array = (rows[:, None, :] @ matrix)[:, 0, :]
+    result: Array = (rows[:, :, None] * matrix).sum(axis=1)
     return result
 
 

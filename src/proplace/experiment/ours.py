@@ -3,8 +3,9 @@
 - ``PROPLACE``: the tree search within delta; ``PROPLACE-Algorithm-1``: the algorithm of the paper.
 - ``PROPLACE-calibrated``: the smallest delta at which 99.9% of the counterfactuals of the calibration
   are valid.
-- ``PROPLACE-networks``: half of the networks of the calibration are required beside the current one,
-  all within the smallest radius at which the other half accepts every counterfactual.
+- ``PROPLACE-networks``: the networks of the calibration are required beside the current one, all within
+  one radius. With half of them required, it is the smallest at which nine of ten others accept every
+  counterfactual of the calibration.
 - ``PROPLACE-learned``: a shift set learned from incremental retrainings, with a coverage of 90%.
 - ``PROPLACE-sparse`` and ``PROPLACE-typical``: requests for few changes and for typical points.
 
@@ -33,6 +34,7 @@ EXACT: Options = {"gap": 0.0, "typical": False}
 COVERAGE = 0.9
 _CALIBRATED = 0.999
 _JUDGED = 25  # people of the calibration by whom a radius is chosen
+_AGREEING = 0.9
 _RADII = (0.0625, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)  # over delta
 
 
@@ -51,18 +53,23 @@ def by_calibrated_delta(made: Problem) -> Options:
 
 
 def by_networks(made: Problem) -> Options:
-    """Return known networks and the smallest radius that the other known networks need."""
-    required, judges = made.nets.calibration[::2], made.nets.calibration[1::2]
+    """Return the known networks and a radius around each of them."""
+    known = made.nets.calibration
+    required, judges = known[::2], known[1::2]
+    radius = _RADII[0] * made.delta
     for factor in _RADII:
+        options = _within(factor * made.delta, required)
+        found = answers(made, options, EXACT, made.validation[:_JUDGED])
+        if np.isnan(found).any():
+            break  # too few rows are robust
         radius = factor * made.delta
-        options: Options = {"delta": radius, "required_models": [(n, radius) for n in required]}
-        points = answers(made, options, EXACT, made.validation[:_JUDGED])
-        if np.isnan(points).any():
-            break  # larger radii leave even fewer robust rows
-        chosen = options
-        if all((net.predict(points) == 1).all() for net in judges):
+        if np.mean([(net.predict(found) == 1).all() for net in judges]) >= _AGREEING:
             break
-    return chosen
+    return _within(radius, known)
+
+
+def _within(radius: float, required: list[Network]) -> Options:
+    return {"delta": radius, "required_models": [(net, radius) for net in required]}
 
 
 def by_learned_set(made: Problem) -> Options:

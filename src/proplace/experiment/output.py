@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 BASE = "PROPLACE"
 """The method that all others are compared with."""
+_CURVE = ["data", "network", "seed", "delta", "validity", "robust", "used"]
 LEAKS = {
     "heloc": (
         "**The published file leaks the label of 4,229 of its 9,871 rows.** In ten columns, missing "
@@ -273,7 +274,7 @@ def write(results: Results, out: Path) -> list[Path]:
     files = {
         "results.csv": _csv(table),
         "seeds.csv": _csv(plain.merge(seeds(results.people), how="left", on=list(KEYS))),
-        "curves.csv": _csv(results.curves.round(9)),
+        "curves.csv": _csv(results.curves[_CURVE].round(9)),
         "results.md": markdown(results).encode(),
         "l1-lof.png": png(scatter(table, "lof", "lof (more plausible is down)")),
         "l1-vr.png": png(scatter(table, "vr", "valid after retraining")),

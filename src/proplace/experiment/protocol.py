@@ -70,8 +70,6 @@ class Problem:
         Encoded people for choices.
     rows
         Encoded rows of the first half, which methods may use.
-    desired
-        Those with label 1, the reference of the local outlier factor.
     schema
         Features that methods respect.
     delta
@@ -90,7 +88,6 @@ class Problem:
     X: Array
     validation: Array
     rows: Array
-    desired: Array
     schema: Schema
     delta: float
     curve: pd.DataFrame
@@ -143,7 +140,6 @@ def assemble(task: Task, data: Dataset, settings: Settings, nets: Trained, folde
         X=data.X[nets.people][: task.people],
         validation=validation,
         rows=rows,
-        desired=data.desired,
         schema=schema,
         delta=delta,
         curve=curve,

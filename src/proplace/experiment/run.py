@@ -29,7 +29,7 @@ from proplace.experiment import as_published
 from proplace.experiment.archive import PAPER, Archive
 from proplace.experiment.metrics import evaluate, outlier_model, vr
 from proplace.experiment.ours import EXACT, OURS, explainer, points
-from proplace.experiment.protocol import Problem, problem, source_digest
+from proplace.experiment.protocol import Problem, dataset, problem, source_digest
 from proplace.explain.proplace import Proplace
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sklearn.neighbors import LocalOutlierFactor
 
     from proplace.core.network import Array, Network
+    from proplace.experiment.own import Own
     from proplace.experiment.settings import Task
 
     Report = Callable[[str], None]
@@ -229,9 +230,11 @@ def _problem(task: Task, source: _Source) -> Problem:
     return source.problem(task)
 
 
-@lru_cache(maxsize=1)
-def _outliers(task: Task, source: _Source) -> LocalOutlierFactor:
-    return outlier_model(_problem(task, source).desired)
+@lru_cache(maxsize=5)
+def _outliers(data: str, own: Own | None, source: _Source) -> LocalOutlierFactor:
+    """Fit the local outlier factor, which all seeds and networks of a data set share."""
+    table = dataset(data, source.data_folder) if own is None else own.data
+    return outlier_model(table.desired)
 
 
 def _key(task: Task, name: str) -> tuple[str, str, int, str]:
@@ -279,7 +282,8 @@ def _stored(name: str, made: Problem, code: str | None, source: _Source) -> dict
         start = time.process_time()
         found = answered(name, made)
         seconds = (time.process_time() - start) / len(made.X)
-        table = measure(found, made, _outliers(made.task, source))
+        reference = _outliers(made.task.data, made.task.own, source)
+        table = measure(found, made, reference)
     result: dict[str, Any] = {str(column): table[column].to_numpy(dtype=float) for column in table}
     result |= {"points": found, "seconds": np.array(seconds)}
     if code is not None:
