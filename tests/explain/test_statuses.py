@@ -117,7 +117,7 @@ def test_bad_rows_of_array():
     result = world.explainer().explain(X)
     assert result[0].status == "bad_input"
     assert result[1].found
-    assert "no legal row of the schema" in result[0].reason
+    assert "not a legal row of the schema" in result[0].reason
 
 
 LOOKS = 12  # at the clock, between the end of the time and that of the call, at most

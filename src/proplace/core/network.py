@@ -204,10 +204,11 @@ class Network:
 
     # -- computations ------------------------------------------------------------------------
 
-    def rows(self, X: npt.ArrayLike) -> Array:
+    def rows(self, X: npt.ArrayLike, *, finite: bool = True) -> Array:
         """Return ``X`` as an (n, inputs) float array, or raise an error about its first problem.
 
-        A single row of shape (inputs,) counts as a table of one row.
+        A single row of shape (inputs,) counts as a table of one row. ``finite=False`` allows any
+        numbers.
         """
         try:
             array = np.asarray(_real(X), dtype=np.float64)
@@ -220,9 +221,8 @@ class Network:
                 f"rows must have shape (n, {self.inputs}) for this network, not {array.shape}",
                 name="X",
             )
-        finite = np.isfinite(array)
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
+        if finite and not np.isfinite(array).all():
+            row, column = np.argwhere(~np.isfinite(array))[0]
             raise InputError(
                 f"row {row}, column {column} is {array[row, column]}. Every value must be finite",
                 name="X",

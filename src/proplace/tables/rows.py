@@ -73,10 +73,18 @@ def model_of(source: object, schema: Schema | None, X: Table | None = None) -> M
     model = Model.of(source)
     if schema is not None:
         return model.with_schema(schema)
-    frame = None if X is None else as_frame(X)
-    if frame is None and X is not None and model.has_preprocessing:
-        frame = model.table(X)
-    return model if frame is None else with_booleans(model, _text_names(frame))
+    frame = None if X is None else table_of(model, X)
+    return model if frame is None else with_booleans(model, frame)
+
+
+def table_of(model: Model, X: Table) -> pd.DataFrame | None:
+    """Return a table with text as names of columns, or None for rows as the network takes them."""
+    frame = as_frame(X)
+    if frame is None:
+        return model.table(X) if model.has_preprocessing else None
+    if all(isinstance(name, str) for name in frame.columns):
+        return frame
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
 
 
 def with_booleans(model: Model, frame: pd.DataFrame) -> Model:
@@ -125,37 +133,35 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     rows, unless the model has preprocessing, and all of them must be legal. Invalid rows of a table are
     left out with a ``RowsSkippedWarning``.
     """
-    frame = as_frame(X)
-    if frame is not None:
-        model = _named(model, frame)
-        frame = _text_names(frame)
-        model = model if declared else with_steps(with_booleans(model, frame), frame)
-        rows, positions = _usable_rows(model, frame)
-    elif declared and not model.has_preprocessing:
+    table = table_of(model, X)
+    if table is None:
         rows = model.network.rows(X)
         positions = np.arange(len(rows))
-        legal = ~model.schema.outside(rows).any(axis=1)
-        legal &= model.schema.legal(model.schema.on_grids(rows))
-        if not legal.all():
-            bad = int(np.flatnonzero(~legal)[0])
-            raise SchemaError(
-                f"row {bad} of the array is not a legal encoded row of the schema; "
-                "pass a DataFrame in original units, or schema.encode(frame)",
-                name="X",
-                row=int(bad),
-            )
+        if declared:
+            _check_legal(model.schema, rows)
         model.check_rows(rows)
-    elif model.has_preprocessing:
-        table = model.table(X)
+    else:
+        if as_frame(X) is not None:
+            model = _named(model, table)
         model = model if declared else with_steps(with_booleans(model, table), table)
         rows, positions = _usable_rows(model, table)
-    else:
-        rows = model.network.rows(X)
-        positions = np.arange(len(rows))
-        model.check_rows(rows)
     if not len(rows):
         raise InputError("fit needs at least one training row", name="X")
     return model, rows, positions
+
+
+def _check_legal(schema: Schema, rows: Array) -> None:
+    """Raise SchemaError unless all rows are legal. Numbers with a step may be off the grid."""
+    legal = schema.legal(schema.on_grids(rows)) & ~schema.outside(rows).any(axis=1)
+    if legal.all():
+        return
+    bad = int(np.flatnonzero(~legal)[0])
+    raise SchemaError(
+        f"row {bad} of the array is not a legal encoded row of the schema; "
+        "pass a DataFrame in original units, or schema.encode(frame)",
+        name="X",
+        row=bad,
+    )
 
 
 def _usable_rows(model: Model, table: pd.DataFrame) -> tuple[Array, Positions]:
@@ -177,26 +183,20 @@ def are_encoded(model: Model, X: Table) -> bool:
 
 def check_agreement(model: Model, X: Table, *, what: str) -> None:
     """Raise unless the original model and the imported network agree on the rows of a table."""
-    frame = as_frame(X)
-    table = model.table(X) if frame is None else _text_names(frame)
+    table = table_of(model, X)
+    if table is None:
+        table = model.table(X)
     bad = model.schema.problems(table)
     good = np.delete(np.arange(len(table)), list(bad))
     model.check_agreement(table.iloc[good], what=what)
 
 
-def _named(model: Model, frame: pd.DataFrame) -> Model:
+def _named(model: Model, table: pd.DataFrame) -> Model:
     """Return a model with the names of the table's columns, unless the model has names."""
-    names = [str(name) for name in frame.columns]
+    names = list(table.columns)
     if model.has_column_names or set(model.schema.by_name) <= set(names):
         return model.with_names_of_table(names)
     return model.with_column_names(names)
-
-
-def _text_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with text as names of columns, also for the names 0, 1, ..."""
-    if all(isinstance(name, str) for name in frame.columns):
-        return frame
-    return frame.set_axis([str(name) for name in frame.columns], axis=1)
 
 
 def distinct(rows: Array) -> Array:
@@ -211,29 +211,15 @@ def first_appearances(rows: Array) -> Positions:
 
 def read_people(model: Model, X: Table) -> People:
     """Encode people: rows, problems of invalid rows, and the table if there is one."""
-    schema, net = model.schema, model.network
-    frame = as_frame(X)
-    if frame is None and model.has_preprocessing:
-        frame = model.table(X)
-    if frame is not None:
-        frame = _text_names(frame)
-        rows, problems = schema.encode_people(frame)
-        return rows, problems, frame
-    try:
-        rows = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"rows must be numbers: {error}", name="X") from None
-    if rows.ndim == 1 and len(rows) == net.inputs:
-        rows = rows[None]
-    if rows.ndim != 2 or rows.shape[1] != net.inputs:
-        raise InputError(
-            f"rows must have shape (n, {net.inputs}) for this network, not {rows.shape}", name="X"
-        )
+    schema, table = model.schema, table_of(model, X)
+    if table is not None:
+        return *schema.encode_people(table), table
+    rows = model.network.rows(X, finite=False)
     problems = {}
     for i in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
         column = int(np.flatnonzero(~np.isfinite(rows[i]))[0])
         name = schema.columns[column].name
         problems[int(i)] = BadRow(int(i), name, f"{rows[i, column]} is not finite")
     for i in np.flatnonzero(~schema.legal_people(rows)):
-        problems.setdefault(int(i), BadRow(int(i), None, "this is no legal row of the schema"))
+        problems.setdefault(int(i), BadRow(int(i), None, "this is not a legal row of the schema"))
     return rows, problems, None
