@@ -22,12 +22,10 @@ from support.models import (
     NUMBERS,
     PREPROCESSING,
     export_sklearn,
-    export_torch,
     fitted,
     people,
 )
 from support.networks import NetworkOf
-from support.tiers import quick
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -124,170 +122,6 @@ def test_skl2onnx_raw_scores(pipelines, data, kind, tmp_path):
     else:
         assert_close(logits[:, 0], scores[:, 1])
     assert (network.predict(data.fresh) == labels).all()
-
-
-# -- torch -------------------------------------------------------------------------------------
-
-
-def exporters():
-    torch = pytest.importorskip("torch")
-    nn = torch.nn
-
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.arange(5.0))
-            self.register_buffer("deviation", torch.arange(1.0, 6.0))
-            self.a, self.b = nn.Linear(5, 8), nn.Linear(8, 3)
-
-        def forward(self, x):
-            x = ((x - self.mean) / self.deviation).view(x.size(0), -1)
-            return torch.log_softmax(self.b(torch.relu(self.a(x))), dim=-1)
-
-    class Flat(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1))
-
-        def forward(self, x):
-            return torch.sigmoid(self.net(x).squeeze(1))
-
-    torch.manual_seed(0)
-    return torch, {
-        "sigmoid": nn.Sequential(
-            nn.Flatten(),
-            nn.Linear(5, 8),
-            nn.ReLU(),
-            nn.Dropout(),
-            nn.Linear(8, 6, bias=False),
-            nn.ReLU(),
-            nn.Linear(6, 1),
-            nn.Sigmoid(),
-        ),
-        "logits": nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)),
-        "softmax": nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(1)),
-        "linear": nn.Sequential(nn.Linear(5, 1)),
-        "scaled": Scaled(),
-        "flat": Flat(),
-    }
-
-
-def train(torch, module, data, classes):
-    X, y = torch.as_tensor(data.Z, dtype=torch.float32), torch.as_tensor(data.y)
-    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
-    for _ in range(20):
-        optimizer.zero_grad()
-        out = module(X)
-        if classes == 1:
-            loss = ((out.reshape(-1) - y) ** 2).mean()
-        else:
-            loss = torch.nn.functional.cross_entropy(out, y)
-        loss.backward()
-        optimizer.step()
-
-
-FRONTS = {"permuted": 5, "listed": 3, "one_hot": 7, "embedded": 8}  # and columns that come out
-
-
-def module_with_front(torch, name):
-    """A module that selects or encodes columns before its first layer."""
-    nn, F = torch.nn, torch.nn.functional
-
-    class Module(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("order", torch.tensor([3, 1, 0, 2, 4]))
-            self.one, self.two = nn.Embedding(4, 3), nn.Embedding(3, 2)
-            self.head = nn.Sequential(nn.Linear(FRONTS[name], 4), nn.ReLU(), nn.Linear(4, 2))
-
-        def front(self, x):
-            if name == "permuted":
-                return x[:, self.order] / 2
-            if name == "listed":
-                return x[:, [1, 2, 4]] - 1
-            if name == "one_hot":
-                return torch.cat([F.one_hot(x[:, 0].long(), 4).float(), x[:, 1:4]], 1)
-            parts = [self.one(x[:, 0].long()), x[:, 1:4], self.two(x[:, 4].long())]
-            return torch.cat(parts, 1)
-
-        def forward(self, x):
-            return self.head(self.front(x))
-
-    return Module().eval()
-
-
-@pytest.mark.parametrize("dynamo", [False, True], ids=["old", "new"])
-@pytest.mark.parametrize("name", FRONTS)
-@pytest.mark.filterwarnings("ignore")
-def test_torch_exporters_of_columns_and_categories(name, dynamo, tmp_path):
-    torch, _ = exporters()
-    if dynamo:
-        pytest.importorskip("onnxscript")
-    module = module_with_front(torch, name)
-    X = RNG.standard_normal((50, 5))
-    if name in ("one_hot", "embedded"):
-        X[:, [0, 4]] = RNG.integers(3, size=(50, 2))
-    options = (
-        {"dynamic_shapes": ({0: torch.export.Dim("n")},), "verbose": False}
-        if dynamo
-        else {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}
-    )
-    X = X[:, :4] if name == "one_hot" else X
-    rows = torch.as_tensor(X).float()
-    path = export_torch(module, tmp_path / "model.onnx", rows, dynamo=dynamo, **options)
-    model, original = Model.of(path), Model.of(module)
-    assert [type(f) for f in model.schema.features] == [type(f) for f in original.schema.features]
-    assert_close(model.network.logits(model.encode(X)), module(rows).detach().double().numpy())
-    assert (model.predict_original(X) == original.predict(X)).all()
-
-
-# The dynamo exporter is slow, so it gets fewer graphs.
-EXPORTS = (
-    [
-        (False, name, dtype)
-        for name in ("sigmoid", "logits", "softmax", "linear", "scaled", "flat")
-        for dtype in ("float32", "float64")
-    ]
-    + [(True, name, "float32") for name in ("sigmoid", "softmax", "flat")]
-    + [(True, "scaled", "float64")]
-)
-
-
-@pytest.mark.parametrize(("dynamo", "name", "dtype"), quick(2, EXPORTS))
-@pytest.mark.filterwarnings("ignore")
-def test_torch_exporters(*, name, dtype, dynamo, binary, multi, tmp_path):
-    torch, modules = exporters()
-    if dynamo:
-        pytest.importorskip("onnxscript")
-    outputs = 1 if name in ("sigmoid", "linear", "flat") else 3
-    data = binary if outputs == 1 else multi
-    module = modules[name]
-    train(torch, module, data, outputs)
-    module = module.to(getattr(torch, dtype)).eval()
-    rows = torch.as_tensor(data.fresh_Z).to(getattr(torch, dtype))
-    if dynamo:
-        options = {"dynamic_shapes": ({0: torch.export.Dim("n")},), "verbose": False}
-    else:
-        options = {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}
-    path = export_torch(module, tmp_path / "model.onnx", rows, dynamo=dynamo, **options)
-    network = NetworkOf(path)
-    X = rows.double().numpy()
-    (out,) = run(path, X)
-    with torch.no_grad():
-        exact = module.double()(rows.double()).numpy()
-    p, logits = network.predict_proba(X), network.logits(X)
-    mine = {
-        "sigmoid": p[:, 1:],
-        "flat": p[:, 1],
-        "logits": logits,
-        "softmax": p,
-        "linear": logits,
-        "scaled": np.log(p),
-    }[name]
-    np.testing.assert_allclose(mine, exact, atol=1e-6 if name == "scaled" else 1e-9)
-    assert_close(mine, out)
-    assert network.precision == dtype
-    assert network.model.has_preprocessing == (name == "scaled")
 
 
 # -- graphs made by hand -----------------------------------------------------------------------
@@ -852,28 +686,6 @@ def test_casts_to_half_precision_are_rejected(tmp_path, kind, whole):
             ModelNotSupportedError, match=rf"Cast\) makes {kind.lower()} numbers.*float"
         ):
             Model.of(path) if whole else NetworkOf(path)
-
-
-def test_graphs_in_half_precision_are_rejected_and_the_advice_works(tmp_path):
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxscript")
-    nn = torch.nn
-    module = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 1)).half().eval()
-
-    def export(dtype):
-        rows = torch.zeros(5, 3, dtype=dtype)
-        return export_torch(module, tmp_path / "model.onnx", rows, verbose=False)
-
-    path = export(torch.float16)
-    for read in (Model.of,):
-        with pytest.raises(
-            ModelNotSupportedError, match=r"float16 numbers.*export\(model\.float\(\)"
-        ):
-            read(path)
-    module = module.float()
-    model = Model.of(export(torch.float32))
-    assert model.network.precision == "float32"
-    np.testing.assert_array_equal(model.network.layers[0].W, module[0].weight.detach().double())
 
 
 # -- whole models: onnxruntime itself gives the classes ------------------------------------------

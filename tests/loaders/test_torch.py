@@ -18,7 +18,6 @@ from proplace.core.errors import InputError, MissingExtraError, ModelNotSupporte
 from proplace.loaders.layers import Chain
 from proplace.loaders.torch import from_torch
 from proplace.schema import Binary, Categorical, Continuous
-from support.models import export_torch
 from support.networks import NetworkOf
 from support.tiers import examples
 
@@ -1173,73 +1172,6 @@ def test_missing_torch(monkeypatch):
         from_torch(object())
 
 
-# -- what the ONNX export of a module says ---------------------------------------------------------
-
-
-def exported(module, path, **options):
-    axes = {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}
-    return export_torch(module, path, torch.zeros(4, WIDTH), dynamo=False, **axes, **options)
-
-
-def agrees(path, module, X):
-    """The file is read, and gives every row the class that the module gives it."""
-    model = Model.of(path)
-    exact = doubled(module, X)
-    error = np.abs(model.network.logits(model.encode(X)) - exact)
-    assert error.max() <= 1e-5 * np.abs(exact).max()
-    assert (model.predict_original(X) == classes(single(module, X))).all()
-
-
-def test_batch_norm_in_training_mode(tmp_path):
-    X = rows() / [1.0, 12_000.0, 11.0, 1.0, 2.0]
-    module = settled(normed("behind", "between"), X)
-    with pytest.raises(
-        ModelNotSupportedError, match=r"'2' \(BatchNorm1d\) is in training mode.*module.eval\(\)"
-    ):
-        Model.of(module.train())
-    training = {"training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False}
-    path = exported(module.train(), tmp_path / "a.onnx", **training)
-    with pytest.raises(
-        ModelNotSupportedError, match=r"is in training mode; export with model.eval\(\)"
-    ):
-        Model.of(path)
-    check(settled(module, X), X)
-    agrees(exported(module.eval(), tmp_path / "b.onnx"), module, X)
-
-
-def test_skip_connections_are_sent_nowhere(tmp_path):
-    """No other format reads them, and both refusals say so."""
-    module = Custom(lambda m, x: m.c(m.b(h := F.relu(m.a(x))) + h)).eval()
-    with pytest.raises(
-        ModelNotSupportedError, match=r"read from no other format either. Train the model"
-    ):
-        Model.of(module)
-    with pytest.raises(ModelNotSupportedError, match="a skip connection or branches"):
-        Model.of(exported(module, tmp_path / "m.onnx"))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_torch_script(tmp_path):
-    X = rows() / [1.0, 12_000.0, 11.0, 1.0, 2.0]
-    module = settled(normed("behind"), X)
-    traced = torch.jit.trace(module, torch.zeros(2, WIDTH))
-    with pytest.raises(
-        ModelNotSupportedError, match=r"give the nn.Module it was made from, or export it"
-    ):
-        Model.of(traced)
-    agrees(exported(traced, tmp_path / "m.onnx"), module, X)
-
-
-def test_several_categories_looked_up_at_once(tmp_path):
-    module = SharedEmbedding(4).eval()
-    agrees(exported(module, tmp_path / "m.onnx"), module, rows(labels=(3, 3)))
-
-
-def test_one_hot_of_an_exported_module(tmp_path):
-    module = settled(OneHot(4), rows())
-    agrees(exported(module, tmp_path / "m.onnx"), module, rows())
-
-
 # -- any module --------------------------------------------------------------------------------------
 
 
@@ -1267,25 +1199,6 @@ def modules(draw):
 def test_random_modules(module, seed):
     X = rows(80, seed, labels=(3, 3))
     check(settled(module, X), X)
-
-
-@pytest.mark.parametrize("dynamo", [False, True])
-def test_clamp_of_an_exported_module_is_a_relu(tmp_path, dynamo):
-    pytest.importorskip("onnx")
-    if dynamo:
-        pytest.importorskip("onnxscript")
-
-    class Clamped(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 1)
-
-        def forward(self, x):
-            return self.last(self.first(x).clamp(min=0))
-
-    module = Clamped()
-    path = export_torch(module, tmp_path / "m.onnx", torch.zeros(4, 3), dynamo=dynamo)
-    assert NetworkOf(path).widths == NetworkOf(module).widths
 
 
 def test_table_of_names_is_sent_to_the_names_of_the_model():
