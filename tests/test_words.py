@@ -22,6 +22,7 @@ CLEAN = (
     "explain",
     "ledger",
     "region",
+    "retrain",
     "schema",
     "search",
     "serve",

@@ -57,7 +57,7 @@ def test_columns_of_arrays_keep_their_order(ledger):
     assert ledger.redeem(ids[0], answer, model, record=False).verdict == "met_exactly"
     ledger.set_current_model(model)
     assert ledger.redeem(ids[0], answer).verdict == "met_exactly"
-    assert pp.retrain.repair(model, ledger).mended == ()
+    assert pp.retrain.repair(model, ledger).repaired_promises == ()
 
 
 def test_model_of_arrays_gets_columns_of_table(ledger):

@@ -193,7 +193,7 @@ def test_repair_of_ledger_has_its_cutoff(book):
     ledger, pipe, _, answers = book
     later = with_bias(pipe, 0.6)
     found = pp.retrain.repair(later, ledger)
-    assert found.mended
+    assert found.repaired_promises
     assert (chance(found.model, rows_of(answers)) >= P).all()
     assert set(ledger.audit(found.model, record=False).to_frame()["verdict"]) <= {"proved", "holds"}
 

@@ -94,7 +94,7 @@ def test_repair_keeps_all_that_is_promised(lender, source):
     rows = pd.DataFrame([e.counterfactual for e in answered(lender)]).infer_objects()
     assert (new.predict(rows) == lender.other).any()
     found = pp.retrain.repair(new, source)
-    assert found.mended
+    assert found.repaired_promises
     for n, e in enumerate(answered(lender)):
         for name, ends in e.guaranteed_ranges.items():
             some = pd.concat([rows.iloc[[n]]] * 21).assign(**{name: np.linspace(*ends, 21)})

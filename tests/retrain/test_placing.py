@@ -75,7 +75,7 @@ def test_model_of_repair_computes_repaired_network(name):
     source = SOURCES[name]()
     before = read(source)
     found = pp.retrain.repair(source, broken_promises(before))
-    assert found.mended
+    assert found.repaired_promises
     model = found.model
     assert type(model) is type(source)
     assert read(model) == found.network
@@ -131,7 +131,7 @@ def test_shared_last_layer_is_rejected_if_it_changes():
     with raises(ModelNotSupportedError, name="0.weight"):
         _ = pp.retrain.repair(source, (point, other)).model
     kept = pp.retrain.repair(source, (point, int(net.predict(point)[0])))
-    assert not kept.mended
+    assert not kept.repaired_promises
     assert read(kept.model) == net
 
 

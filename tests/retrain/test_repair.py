@@ -115,7 +115,7 @@ def test_repair_agrees_with_plain_linear_program(sizes, biased, seed):
     before = [
         oracles.margin_of(oracles.forward(net, x), int(t)) for x, t in zip(X, targets, strict=True)
     ]
-    assert found.mended == tuple(str(i) for i, m in enumerate(before) if m < 0.05)
+    assert found.repaired_promises == tuple(str(i) for i, m in enumerate(before) if m < 0.05)
     for first, last in zip(net.layers[:-1], found.network.layers[:-1], strict=True):
         assert np.array_equal(first.W, last.W)
     assert net.distance(found.network) == found.change
@@ -134,10 +134,10 @@ def test_bound_is_that_of_multipliers_not_of_solver():
     net, X, targets, A, r = crowd(1, (3, 5, 1), biased=True, margin=0.05)
     best = plain_program(A, r).fun
     cuts = module._Cuts(
-        module.Keeping.of(
+        module.PromiseCheck.of(
             pp.Model.of(net), pp.retrain.Promised.of(pp.Model.of(net), (X, targets)), None, 0.05
         ),
-        module._Space.of(net),
+        module._LastLayer.of(net),
         np.full(len(X), 0.05),
         np.zeros(len(X), dtype=bool),
     )
@@ -145,14 +145,14 @@ def test_bound_is_that_of_multipliers_not_of_solver():
     rng = np.random.default_rng(0)
     for _ in range(50):
         y = rng.exponential(size=len(cuts.cuts)) * (rng.random(len(cuts.cuts)) < 0.3)
-        assert module._least_change(cuts.space, cuts.cuts, y) <= best * (1 + 1e-9)
+        assert module._least_change(cuts.last_layer, cuts.cuts, y) <= best * (1 + 1e-9)
 
 
 def test_kept_promises_leave_model_unchanged():
     net = pp.Network([([[1.0, 0.0]], [0.0])])
     found = pp.retrain.repair(net, ([[1.0, 0.0]], 1))
     assert found.network is net
-    assert (found.change, found.bound, found.mended) == (0.0, 0.0, ())
+    assert (found.change, found.bound, found.repaired_promises) == (0.0, 0.0, ())
     assert "as it is" in str(found)
     assert pp.retrain.repair(net, (np.zeros((0, 2)), 1)).promises == 0
 
@@ -172,7 +172,7 @@ def test_promises_that_exclude_each_other_are_named():
         pp.retrain.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0], [2.0], [3.0]], [1, 0, 1]))
 
 
-def test_nothing_to_mend_with():
+def test_repair_without_any_effect_is_rejected():
     net = pp.Network([([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, 1.0]], None)])
     with raises(InputError, match="no bias"):
         pp.retrain.repair(net, ([[-1.0]], 1), margin=0.1)
@@ -186,7 +186,7 @@ def test_tie_is_not_acceptance():
     """Class 0 needs a logit below 0: predict must say so, not only the margin."""
     net = pp.Network([([[1.0]], [0.0])])
     found = pp.retrain.repair(net, ([[0.0]], 0))
-    assert found.mended == ("0",)
+    assert found.repaired_promises == ("0",)
     assert found.network.predict([[0.0]])[0] == 0
     assert found.change < 1e-9
     both = pp.Network([([[0.0], [0.0], [0.0]], [0.0, 0.0, 0.0])])
@@ -198,12 +198,12 @@ def test_accepted_tie_leaves_model_unchanged():
     layers = [([[1.0], [2.0]], [0.0, 0.0]), ([[1.0, -2.0]], None)]
     net = pp.Network(layers)
     assert net.predict([[-1.0]])[0] == 1
-    assert pp.retrain.repair(net, ([[-1.0]], 1)).mended == ()
+    assert pp.retrain.repair(net, ([[-1.0]], 1)).repaired_promises == ()
     found = pp.retrain.repair(net, ([[-1.0], [1.0]], 1), margin=0.0)
-    assert found.mended == ("1",)
+    assert found.repaired_promises == ("1",)
     assert found.change == pytest.approx(1.0, rel=1e-5)
     assert (found.network.predict([[-1.0], [1.0]]) == 1).all()
-    with raises(InputError, match="zeros"):
+    with raises(InputError, match="are 0 there"):
         pp.retrain.repair(net, ([[-1.0], [1.0]], 0))
 
 
@@ -322,7 +322,7 @@ def test_float32():
     )
     X = X.astype(np.float32)
     found = pp.retrain.repair(net, (X, targets))
-    assert found.mended
+    assert found.repaired_promises
     last = found.network.layers[-1]
     assert (last.W.astype(np.float32) == last.W).all()
     assert (last.b.astype(np.float32) == last.b).all()
@@ -339,7 +339,7 @@ def test_float32():
     assert found.change <= found.bound * (1 + 1e-4) + 1e-6
 
 
-def test_margins_grow_with_mended_weights():
+def test_margins_grow_with_repaired_weights():
     """A large change rounds by more; the mended network keeps the margin that it needs itself."""
     net = pp.Network([([[1e-4, -1e-4]], [1e-4])], precision="float32")
     X = np.array([[1.0, 1.0], [1.0, 1.00001]])
@@ -384,14 +384,14 @@ def test_many_promises_take_few_rows(monkeypatch):
     )
     found = pp.retrain.repair(net, (X[clear], targets[clear]))
     assert (found.network.predict(X[clear]) == targets[clear]).all()
-    assert len(found.mended) > 200
+    assert len(found.repaired_promises) > 200
     assert sum(added) < 2_000
     assert found.change <= found.bound * (1 + 1e-5)
 
 
 def test_solver_that_gives_up_is_not_answer(monkeypatch):
     monkeypatch.setattr(module.LinearProgram, "solve", lambda self: "failed")
-    with pytest.raises(SolverError, match="gave up"):
+    with pytest.raises(SolverError, match="did not solve"):
         pp.retrain.repair(pp.Network([([[1.0]], [0.0])]), ([[1.0]], 0))
 
 

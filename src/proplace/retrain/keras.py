@@ -1,4 +1,4 @@
-"""Training of a Keras model within a box of networks."""
+"""Training of a Keras model within a shift set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, require
 from proplace.loaders.keras import trained_keras
-from proplace.retrain.projection import Projection, Reading
+from proplace.retrain.projection import BoxTarget, Projection
 
 if TYPE_CHECKING:
     from proplace.core.shifts import Delta, Shifts
@@ -18,23 +18,22 @@ if TYPE_CHECKING:
 
 
 class StayWithin:
-    """A Keras callback that keeps a model within a box of networks while it is trained.
+    """A Keras callback that keeps a model within a shift set during training.
 
     ``model.fit(X, y, callbacks=[StayWithin(shifts)])``. The model is projected before the first step and
-    after each batch; when training ends, what the package reads of the model is compared with the box,
-    exactly. Every answer that was proved for the box is then accepted by the trained model as well.
+    after each batch. At the end, the imported network is compared with the shift set, exactly. The
+    trained model accepts every counterfactual that was proved for the shift set.
 
     Parameters
     ----------
     shifts
-        The box; also a number, or a pair for each layer: then around the model as it is when training
-        begins. BatchNormalization and Embedding layers are no part of it and must be frozen
-        (``layer.trainable = False``).
+        Shift set, delta around the model at the start of training, or ledger. BatchNormalization and
+        Embedding layers must be frozen (``layer.trainable = False``).
     """
 
     model: Any  # set by Keras
 
-    def __new__(cls, shifts: Delta) -> Self:  # noqa: D102  (Keras is imported when it is needed)
+    def __new__(cls, shifts: Delta) -> Self:  # noqa: D102  (Keras is imported on demand)
         keras = require("keras", "keras", "training a Keras model within a box")
         own: Any = cls
         made: Self = object.__new__(_callback(own, keras.callbacks.Callback))
@@ -43,20 +42,20 @@ class StayWithin:
     def __init__(self, shifts: Delta) -> None:
         super().__init__()
         self._given = shifts
-        self._reading: Reading | None = None
+        self._target: BoxTarget | None = None
 
     @property
     def shifts(self) -> Shifts | None:
-        """The box; None for numbers while no training has begun."""
-        return None if self._reading is None else self._reading.shifts
+        """The shift set. None before training."""
+        return None if self._target is None else self._target.shifts
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Project the model, or say why it cannot be."""
+        """Project the model, or raise if that is not possible."""
         self._parameters = KerasParameters(self.model)
         self._parameters.check_frozen()
-        self._reading = Reading.of(self.model, self._given)
-        self._parameters.layers = self._reading.layers(self._parameters.layers)
-        self._projection = Projection(self._parameters, self._reading.shifts)
+        self._target = BoxTarget.of(self.model, self._given)
+        self._parameters.layers = self._target.layers(self._parameters.layers)
+        self._projection = Projection(self._parameters, self._target.shifts)
         self.project()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -64,24 +63,24 @@ class StayWithin:
         self.project()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Project the model once more, and check it."""
+        """Project the model again, and check it."""
         self.project()
         self.check()
 
     def project(self) -> None:
-        """Take every parameter to the nearest value that the box allows."""
-        # In numpy: operations of Keras take float64 for float32 on some of its backends.
+        """Move every parameter to the nearest allowed value."""
+        # NumPy, since some backends of Keras turn float64 into float32.
         self._projection(self._parameters)
 
     def check(self) -> None:
-        """Raise unless the network that is read of the model lies in the box, exactly."""
-        if self._reading is not None:
-            self._reading.check()
+        """Raise unless the imported network lies in the shift set, exactly."""
+        if self._target is not None:
+            self._target.check()
 
 
 @cache
 def _callback(cls: Any, base: Any) -> Any:
-    """The class as a callback of the Keras that is installed."""
+    """Return the class as a callback of the installed Keras."""
     return type(cls.__name__, (cls, base), {"__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
@@ -96,7 +95,7 @@ class KerasParameters:
         self.layers = self._shared(layers)
 
     def get(self, name: str) -> Floats:
-        """The present values, with weights of shape (out, in)."""
+        """Return the present values, with weights of shape (out, in)."""
         values = np.asarray(self._keras.ops.convert_to_numpy(self._variables[name].value))
         return values.T
 
@@ -106,15 +105,15 @@ class KerasParameters:
         variable.assign(self._keras.ops.convert_to_tensor(held, dtype=variable.dtype))
 
     def check_frozen(self) -> None:
-        """Raise if training would change numbers that count as fixed."""
+        """Raise if training would change numbers outside of the shift set."""
         known = {id(variable) for variable in self._variables.values()}
         for layer in self._model._flatten_layers(include_self=False, recursive=True):
             own = [v for v in layer.trainable_variables if id(v) not in known]
             norm = isinstance(layer, self._keras.layers.BatchNormalization) and layer.trainable
             if norm or (own and not hasattr(layer, "layers")):
                 raise ModelNotSupportedError(
-                    f"layer {layer.name!r} ({type(layer).__name__}) is trained, and is no part of the "
-                    "box; freeze it (layer.trainable = False), then compile and train the model",
+                    f"layer {layer.name!r} ({type(layer).__name__}) is trained, but is not part of the "
+                    "shift set; freeze it (layer.trainable = False), then compile and train the model",
                     name=layer.name,
                 )
 

@@ -1,14 +1,13 @@
-r"""The nearest trained parameters whose network lies in a box, in the parameters' own precision.
+r"""Projection of trained parameters on a shift set, in their own precision.
 
 Every folded parameter has an interval (:mod:`proplace.core.shifts`), and each trained weight is clipped
-to the floats of its own type that are folded into it (:mod:`proplace.retrain.ends`). Float32
-weights are thus rounded inwards. A weight that several layers share lies in all of their intervals.
+to the floats of its own type that fold into it (:func:`preimage`). Float32 weights are thus rounded
+inwards. A weight that several layers share lies in all of their intervals.
 
-Where a batch norm stands between a ReLU and the layer, weights move the folded bias,
-:math:`b' = f(b + W t)`. Then the weights go first, and the bias is clipped to its interval for the
-weights that are there. A row without a bias is moved along :math:`t` within its intervals,
-:math:`w(\lambda) = \mathrm{clip}(w + \lambda t)`, until :math:`w(\lambda) \cdot t` is right; this is the
-Euclidean projection on the box and the slab.
+With a batch norm between a ReLU and the layer, weights move the folded bias, :math:`b' = f(b + W t)`.
+Then the weights are projected first, and the bias is clipped for these weights. A row without a bias is
+moved along :math:`t` within its intervals, :math:`w(\lambda) = \mathrm{clip}(w + \lambda t)`, until
+:math:`w(\lambda) \cdot t` lies in its interval. This is the Euclidean projection on the slab in the box.
 """
 
 from __future__ import annotations
@@ -38,26 +37,26 @@ if TYPE_CHECKING:
 
 
 _PRECISIONS = ("float32", "float64")
-_DIGITS = 8  # by which a weight is nudged at most
+_DIGITS = 8  # largest correction of a weight
 
 
 class Parameters(Protocol):
-    """The trained parameters of a model, by name; weights have the shape (out, in)."""
+    """The trained parameters of a model, by name. Weights have the shape (out, in)."""
 
     @property
     def layers(self) -> tuple[TrainedLayer, ...]:
-        """Names of the parameters of each layer of the network; shared ones have one name."""
+        """Names of the parameters of each layer. Shared ones have one name."""
 
     def get(self, name: str) -> Floats:
-        """The present values."""
+        """Return the present values."""
 
     def set(self, name: str, values: Floats) -> None:
         """Write values, in the parameter's own precision."""
 
 
 @dataclass(frozen=True, eq=False)
-class Carrying:
-    """A layer whose weights move its folded biases, and the ends of its b + W t."""
+class CoupledBias:
+    """A layer whose weights move its folded biases, with the ends of its b + W t."""
 
     layer: TrainedLayer
     low: Array
@@ -65,21 +64,21 @@ class Carrying:
 
 
 class Projection:
-    """Clips the parameters of a model to what a box allows.
+    """Clips the parameters of a model to a shift set.
 
     Attributes
     ----------
     ends
-        Least and greatest value of each parameter, in its own precision.
-    carrying
-        Layers that need a second look, at the weights that are there.
+        Smallest and largest value of each parameter, in its own precision.
+    coupled
+        Layers whose biases depend on the projected weights.
 
-    Raises DeltaError where no parameters of such a model lie in the box.
+    Raises DeltaError if no parameters of the model lie in the shift set.
     """
 
     def __init__(self, parameters: Parameters, shifts: Shifts) -> None:
         self.ends: dict[str, tuple[Floats, Floats]] = {}
-        self.carrying: list[Carrying] = []
+        self.coupled: list[CoupledBias] = []
         for layer, box in zip(parameters.layers, shifts.layers, strict=True):
             self._take(parameters, layer, box)
         self._check_shared(parameters)
@@ -90,43 +89,43 @@ class Projection:
         """Project parameters."""
         for name, ends in self.ends.items():
             parameters.set(name, np.clip(parameters.get(name), *ends))
-        self.carry(parameters)
+        self.project_biases(parameters)
 
-    def carry(self, parameters: Parameters) -> None:
-        """Project what depends on weights that are projected already."""
-        for part in self.carrying:
+    def project_biases(self, parameters: Parameters) -> None:
+        """Project the biases that depend on the projected weights."""
+        for part in self.coupled:
             layer, W = part.layer, parameters.get(part.layer.weight)
             if layer.bias is None:
-                parameters.set(layer.weight, _tilted(part, W, *self.ends[layer.weight]))
+                parameters.set(layer.weight, _project_row(part, W, *self.ends[layer.weight]))
             else:
-                parameters.set(layer.bias, _moved(part, W, parameters.get(layer.bias)))
+                parameters.set(layer.bias, _project_bias(part, W, parameters.get(layer.bias)))
 
     # -- inside ------------------------------------------------------------------------------
 
     def _take(self, parameters: Parameters, layer: TrainedLayer, box: LayerBox) -> None:
-        """Note the intervals of a layer's parameters."""
+        """Set the intervals of the parameters of a layer."""
         sign_W, sign_b = layer.signs
         (W_low, W_high), (b_low, b_high) = _inner(box)
         W = _checked(layer.weight, parameters)
         ends = preimage(layer.weights, sign_W, W_low, W_high, W.dtype)
         if layer.carries:
             still = (W_low == W_high) & ((np.asarray(sign_W) != 0.0) | (layer.bias is not None))
-            ends = _pinned(layer.rows(W), still, *ends)
-        self._meet(layer, layer.weight, W, ends)
+            ends = _fix_weights(layer.rows(W), still, *ends)
+        self._intersect(layer, layer.weight, W, ends)
         if layer.carries:
             ends = preimage(layer.biases, sign_b, b_low, b_high, np.float64)
             if (ends[0] > ends[1]).any():
-                raise _behind_others()
-            self.carrying.append(Carrying(layer, *ends))
+                raise _no_bias_error()
+            self.coupled.append(CoupledBias(layer, *ends))
         elif layer.bias is not None:
             b = _checked(layer.bias, parameters)
             ends = preimage(layer.biases, sign_b, b_low, b_high, b.dtype)
-            self._meet(layer, layer.bias, b, ends)
+            self._intersect(layer, layer.bias, b, ends)
 
-    def _meet(
+    def _intersect(
         self, layer: TrainedLayer, name: str, values: Floats, ends: tuple[Floats, Floats]
     ) -> None:
-        """Intersect what is known of a parameter with the intervals of its used rows."""
+        """Intersect the interval of a parameter with those of its used rows."""
         if name not in self.ends:
             most = np.finfo(values.dtype).max
             self.ends[name] = np.full_like(values, -most), np.full_like(values, most)
@@ -136,12 +135,12 @@ class Projection:
         np.minimum.at(high, used, ends[1])
 
     def _check_shared(self, parameters: Parameters) -> None:
-        for part in self.carrying:
+        for part in self.coupled:
             name = part.layer.weight if part.layer.bias is None else part.layer.bias
             if sum(name in (layer.weight, layer.bias) for layer in parameters.layers) > 1:
                 raise DeltaError(
-                    f"{name} is shared by several layers, one of which stands behind a batch norm whose "
-                    "shift joins its bias; give each of these layers a parameter of its own",
+                    f"several layers share {name}, and one follows a batch norm whose shift joins "
+                    "its bias; give each of these layers its own parameter",
                     name=name,
                 )
 
@@ -154,49 +153,49 @@ class Projection:
                 raise DeltaError(
                     f"the intervals of {len(empty)} numbers of {name}, the first at [{place}], hold no "
                     f"{kind} number (they are too short, or layers that share it have no number in "
-                    "common), so that the model cannot lie in the box. Train it in float64, or make the "
-                    f"box of models whose parameters are {kind} numbers",
+                    "common), so the model cannot lie in the shift set. Train it in float64, or make "
+                    f"the set from models whose parameters are {kind} numbers",
                     name=name,
                 )
 
     def _try(self, parameters: Parameters, shifts: Shifts) -> None:
-        """Project a copy, and see that its network lies in the box."""
+        """Project a copy, and raise unless its network lies in the shift set."""
         trial = _Trial(parameters)
         self(trial)
         for layer, box in zip(trial.layers, shifts.layers, strict=True):
             W, b = folded(layer, trial)
             if not box.contains(Layer(W, None if box.low.b is None else b)):
-                raise _behind_others()
+                raise _no_bias_error()
 
 
-def _behind_others() -> DeltaError:
+def _no_bias_error() -> DeltaError:
     return DeltaError(
-        "no parameters of this model lie in the box: its batch norm, which stays as it is, leaves "
-        "biases no value in their intervals. Give a box that was made behind this batch norm (the same "
-        "statistics, weights and biases of it)"
+        "no parameters of this model lie in the shift set: its frozen batch norm leaves biases no value "
+        "in their intervals. Give a shift set that was made with this batch norm (the same statistics, "
+        "weights and biases)"
     )
 
 
-def _pinned(W: Floats, still: Any, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Ends with those weights fixed that do not show as weights, so that biases need not follow them."""
+def _fix_weights(W: Floats, still: Any, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Fix weights that the folded layer shows only in its biases, so that biases stay unchanged."""
     fixed = still & (low <= W) & (high >= W)
     return np.where(fixed, W, low), np.where(fixed, W, high)
 
 
 def _checked(name: str, parameters: Parameters) -> Floats:
-    """Values of a parameter in a precision in which boxes are kept."""
+    """Return the values of a parameter, or raise if they are in half precision."""
     values = parameters.get(name)
     if values.dtype.name not in _PRECISIONS:
         raise DeltaError(
-            f"{name} is in half precision; parameters are kept within a box in float32 or float64. "
-            "Train model.float(), with autocast around the computation alone",
+            f"{name} is in half precision, and only float32 and float64 can be projected. Train "
+            "model.float(), with autocast around the computation alone",
             name=name,
         )
     return values
 
 
 def folded(layer: TrainedLayer, parameters: Parameters) -> tuple[Array, Array]:
-    """Weights and biases as they are read of a model."""
+    """Return the folded weights and biases of a layer."""
     W = parameters.get(layer.weight).astype(np.float64)
     v = layer.carried(W)
     if layer.bias is not None:
@@ -220,7 +219,7 @@ class _Trial:
 
 
 def _inner(box: LayerBox) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Ends of the intervals of a layer, rounded inwards where they are not floats."""
+    """Return the ends of the intervals of a layer, rounded inwards to floats."""
     if box.centre is None or box.radii is None:
         return (box.low.W, box.high.W), (box.low.bias, box.high.bias)
     (W, b), (weight, bias) = (box.centre.W, box.centre.bias), box.radii
@@ -228,13 +227,13 @@ def _inner(box: LayerBox) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
 
 
 def _slack(W: Array, t: Array, dtype: Any) -> Array:
-    """What rounding can do to ``W t`` in each row, generously."""
+    """Bound the rounding error of ``W t`` in each row."""
     result: Array = (len(t) + 2) * np.finfo(dtype).eps * (np.abs(W) @ np.abs(t))
     return result
 
 
-def _moved(part: Carrying, W: Floats, b: Floats) -> Floats:
-    """Biases clipped to what weights leave them, with room for rounding of ``W t`` where there is."""
+def _project_bias(part: CoupledBias, W: Floats, b: Floats) -> Floats:
+    """Clip biases for given weights, with space for the rounding error of ``W t`` if possible."""
     layer, exact = part.layer, W.astype(np.float64)
     t = np.zeros(W.shape[1]) if layer.shift is None else layer.shift
     c, slack = layer.carried(exact), layer.rows(_slack(exact, t, np.float64))
@@ -252,16 +251,16 @@ def _moved(part: Carrying, W: Floats, b: Floats) -> Floats:
     return result
 
 
-def _tilted(part: Carrying, W: Floats, low: Floats, high: Floats) -> Floats:
-    """Rows moved along ``t`` within their intervals, until their folded biases are right."""
+def _project_row(part: CoupledBias, W: Floats, low: Floats, high: Floats) -> Floats:
+    """Move rows along ``t`` within their intervals until their folded biases lie in theirs."""
     layer, result = part.layer, np.array(W)
     exact = W.astype(np.float64)
     t = np.zeros(W.shape[1]) if layer.shift is None else layer.shift
     places: Sequence[int] = range(len(W)) if layer.taken is None else layer.taken.tolist()
     sums, slack = layer.carried(exact), layer.rows(_slack(exact, t, W.dtype))
     for k, i in enumerate(places):
-        room = min(float(slack[k]), part.high[k] / 2.0 - part.low[k] / 2.0)
-        goal = np.clip(sums[k], part.low[k] + room, part.high[k] - room)
+        inner = min(float(slack[k]), part.high[k] / 2.0 - part.low[k] / 2.0)
+        goal = np.clip(sums[k], part.low[k] + inner, part.high[k] - inner)
         if not part.low[k] <= sums[k] <= part.high[k]:
             row = _along(exact[i], t, float(goal), low[i].astype(float), high[i].astype(float))
             result[i] = np.clip(row.astype(W.dtype), low[i], high[i])
@@ -269,10 +268,10 @@ def _tilted(part: Carrying, W: Floats, low: Floats, high: Floats) -> Floats:
     return result
 
 
-def _nudge(part: Carrying, W: Floats, k: int, i: int, ends: tuple[Floats, Floats]) -> None:
-    """Move one weight of a row by a few last digits, if its sum as it is read misses its interval.
+def _nudge(part: CoupledBias, W: Floats, k: int, i: int, ends: tuple[Floats, Floats]) -> None:
+    """Move one weight of a row by a few last digits if the folded sum misses its interval.
 
-    An interval may hold a single float, which no step along ``t`` hits.
+    An interval may hold a single float, which no step along ``t`` reaches.
     """
 
     def missed() -> float:
@@ -295,8 +294,8 @@ def _nudge(part: Carrying, W: Floats, k: int, i: int, ends: tuple[Floats, Floats
 
 
 def _along(w: Array, t: Array, goal: float, low: Array, high: Array) -> Array:
-    """``clip(w + lambda t)`` with the scalar product ``goal`` with t, by bisection."""
-    far = (goal - float(w @ t)) / float(t @ t)  # right if nothing is clipped
+    """Return ``clip(w + lambda t)`` with the scalar product ``goal`` with t, by bisection."""
+    far = (goal - float(w @ t)) / float(t @ t)  # correct if nothing is clipped
 
     def short(step: float) -> bool:
         return (goal - float(np.clip(w + step * t, low, high) @ t)) * far > 0.0
@@ -312,23 +311,23 @@ def _along(w: Array, t: Array, goal: float, low: Array, high: Array) -> Array:
     return np.clip(w + far * t, low, high)
 
 
-# -- the network that must lie in the box ----------------------------------------------------------
+# -- the target of a projection --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """A box, and how the network that must lie in it is read."""
+class BoxTarget:
+    """A shift set, and the import of the network that must lie in it."""
 
     shifts: Shifts
     network: Callable[[], Network]
     threshold: Threshold | None = None
 
     @classmethod
-    def of(cls, source: object, delta: Delta) -> Reading:
-        """Read ``delta`` for a model.
+    def of(cls, source: object, delta: Delta) -> BoxTarget:
+        """Make the target from a shift set, a delta around the model as it is, or a ledger.
 
-        Numbers are taken around the model as it is; of a ledger, the set is taken in which every open
-        promise is proved. A box of models with a cut-off is of networks whose output bias holds it.
+        A ledger gives the shift set in which every open promise is proved. The output bias of a shift
+        set of models with a cut-off holds this cut-off.
         """
         if callable(getattr(delta, "promised_set", None)):
             delta = delta.promised_set(source)  # type: ignore[union-attr]
@@ -342,28 +341,28 @@ class Reading:
         return cls(_fitting(model().network, delta), lambda: model().network, threshold)
 
     def layers(self, layers: tuple[TrainedLayer, ...]) -> tuple[TrainedLayer, ...]:
-        """Return the layers of a model with the cut-off behind the last one."""
+        """Return the layers of a model with the cut-off after the last one."""
         if self.threshold is None:
             return layers
         offset = self.threshold.offset(self.shifts.layers[-1].low.W.shape[0])
         return (*layers[:-1], layers[-1].then(np.ones(len(offset)), -offset))
 
     def check(self) -> None:
-        """Raise unless the network that is read of the model now lies in the box, exactly."""
+        """Raise unless the imported network of the model lies in the shift set, exactly."""
         network = self.network()
         if self.shifts.contains(network):
             return
-        Shifts.of(network, self.shifts)  # says why, if it is of another kind
+        Shifts.of(network, self.shifts)  # raises if it is of another kind
         far = outside(self.shifts, network)
         which = f": {far[0].name} is {far[0].value!r}" if far else " (by less than the last digit)"
         raise DeltaError(
-            f"the model has left the box{which}; its parameters were changed after the last projection. "
-            "Project once more, and do nothing to them behind it"
+            f"the model has left the shift set{which}; its parameters were changed after the last "
+            "projection. Project again, and leave them unchanged"
         )
 
 
 def _fitting(network: Network, delta: Delta) -> Shifts:
-    """Return the box itself, which must be of such networks; numbers are taken around the network."""
+    """Return a shift set that fits a network; a delta is taken around the network."""
     shifts = Shifts.of(network, delta)
     return delta if isinstance(delta, Shifts) else shifts
 
@@ -379,10 +378,10 @@ _BITS: dict[str, Any] = {"float32": np.int32, "float64": np.int64}
 def preimage(
     f: Callable[[Array], Array], sign: Array | float, low: Array, high: Array, dtype: Any
 ) -> tuple[Floats, Floats]:
-    """Least and greatest float of a type that ``f`` takes into [low, high].
+    """Return the smallest and largest float of a type that ``f`` takes into [low, high].
 
-    ``f`` acts element by element and is monotone, upwards where ``sign`` is 1 and downwards where it is
-    -1; where it is 0 it is constant. An empty interval has its least above its greatest.
+    ``f`` acts element by element. It increases for a ``sign`` of 1, decreases for -1 and is constant for
+    0. The smallest float of an empty interval is above the largest.
 
     Examples
     --------
@@ -394,7 +393,7 @@ def preimage(
     s = np.where(signs < 0.0, -1.0, 1.0)
 
     def up(w: Array) -> Array:
-        # 0 stands for all floats where f is constant: the largest, times 0, may be no number
+        # for a constant f, 0 represents all floats, since the largest times 0 may be NaN
         return s * f(np.where(signs == 0.0, 0.0, w))
 
     ends = np.where(s < 0.0, -high, low), np.where(s < 0.0, -low, high)
@@ -404,7 +403,7 @@ def preimage(
 
 
 def _least(f: Callable[[Array], Array], bound: Array, dtype: Any) -> Floats:
-    """The least float of a type with ``f(w) >= bound``, ``f`` being monotone upwards; else infinity."""
+    """Return the smallest float with ``f(w) >= bound`` for an increasing ``f``, or infinity."""
     bits = _BITS[np.dtype(dtype).name]
     top = int(_keys(np.array([np.finfo(dtype).max], dtype=dtype))[0])
     above = np.full(bound.shape, top + 1, dtype=bits)  # the key of infinity
@@ -422,7 +421,7 @@ def _least(f: Callable[[Array], Array], bound: Array, dtype: Any) -> Floats:
 
 
 def _keys(values: Floats) -> npt.NDArray[Any]:
-    """Whole numbers in the order of floats."""
+    """Return whole numbers in the order of floats."""
     bits = _BITS[values.dtype.name]
     raw = values.view(bits)
     keys: npt.NDArray[Any] = np.where(raw >= 0, raw, np.iinfo(bits).min - raw)
@@ -430,7 +429,7 @@ def _keys(values: Floats) -> npt.NDArray[Any]:
 
 
 def _floats(keys: npt.NDArray[Any], dtype: Any) -> Floats:
-    """The floats of such numbers."""
+    """Return the floats of these whole numbers."""
     bits = _BITS[np.dtype(dtype).name]
     raw = np.where(keys >= 0, keys, np.iinfo(bits).min - keys).astype(bits)
     result: Floats = raw.view(dtype)

@@ -1,4 +1,4 @@
-"""Inputs to which a class was promised, as a model encodes them."""
+"""Promised inputs as a model encodes them, and the check that a network keeps them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Promised:
-    """Inputs to which a class was promised, as a model encodes them.
+    """Promised inputs as a model encodes them.
 
     Attributes
     ----------
     names
         Id of each promise, for messages.
     points
-        The promised inputs, rows of the model's network.
+        Promised inputs, as rows of the network.
     targets
-        The promised class of each, by its number in the model.
+        Number of each promised class in the model.
     low, high
-        Ends of a box around each point, all of which was promised; both or none.
+        Ends of the promised box around each point. None if the points alone were promised.
     people
-        The user's own id of each person, where it is known.
+        Id of each person, if it is known.
     base
-        The model that was promised, whose cut-off a model has that states none; None where it is not
-        known.
+        Promised model. Its cut-off applies to a model without one. None if it is unknown.
 
     Examples
     --------
@@ -95,7 +94,7 @@ class Promised:
             return
         if self.low is None or self.high is None:
             raise InputError(
-                "a tolerance has two ends: give both low and high, or none of them",
+                "a box has two ends: give both low and high, or none of them",
                 name="low" if self.low is None else "high",
             )
         low, high = (np.asarray(end, dtype=np.float64) for end in (self.low, self.high))
@@ -124,23 +123,23 @@ class Promised:
 
     @property
     def box(self) -> InputBox | None:
-        """Ends of the boxes that were promised; None where the points alone were."""
+        """Ends of the promised boxes. None if the points alone were promised."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def take(self, rows: npt.NDArray[np.intp]) -> Promised:
-        """Some of the promises."""
+        """Return some of the promises."""
         low, high = (None, None) if self.box is None else (end[rows] for end in self.box)
         names = tuple(self.names[row] for row in rows)
         people = tuple(self.people[row] for row in rows) if self.people else ()
         return Promised(names, self.points[rows], self.targets[rows], low, high, people, self.base)
 
     def by_target(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-        """Each promised class, and the rows to which it was promised."""
+        """Iterate over the promised classes and their rows."""
         for target in np.unique(self.targets):
             yield int(target), np.flatnonzero(self.targets == target)
 
     def check_fits(self, net: Network) -> None:
-        """Refuse promises that are no rows of a network, or of a class that it does not have."""
+        """Raise unless the promises are rows of a network, and of its classes."""
         if self.points.shape[1] != net.inputs:
             raise InputError(
                 f"the promises have {self.points.shape[1]} columns and the network takes "
@@ -150,21 +149,20 @@ class Promised:
         for target, _ in self.by_target():
             net.check_target(target)
 
-    # -- how to get them ---------------------------------------------------------------------
+    # -- sources ---------------------------------------------------------------------------------
 
     @classmethod
     def of(cls, model: Model, source: object) -> Promised:
-        """Read promises as a model encodes them.
+        """Encode promises for a model.
 
         Parameters
         ----------
         model
-            The model whose rows they become.
+            Model whose rows they become.
         source
-            Promises that were read before; results of an explainer, of which the certified answers
-            count, each with its tolerance; anything with a method ``promised(model)``, such as a
-            ledger; or a pair of inputs (a table in original units, or rows as the model takes them)
-            and the wanted class, one label for all or one for each.
+            Promised inputs, certified results of an explainer, an object with a method
+            ``promised(model)`` such as a ledger, or a pair of inputs and target class. Inputs are a
+            table in original units or encoded rows. The class is one label, or one per row.
         """
         if isinstance(source, Promised):
             found = source
@@ -204,7 +202,7 @@ def _of_pair(model: Model, inputs: Any, target: Any) -> Promised:
 
 
 def _of_explanations(model: Model, results: Explanations) -> Promised:
-    """The certified answers."""
+    """Return the certified counterfactuals."""
     chosen = [
         e
         for e in results
@@ -212,8 +210,8 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
     ]
     if not chosen:
         raise InputError(
-            "none of the results is a certified answer, so that nothing was promised; give results "
-            "with answers and certificates, or a pair (inputs, target)",
+            "none of the results is a certified counterfactual, so nothing was promised; give results "
+            "with certificates, or a pair (inputs, target)",
             name="promises",
         )
     points, low, high = np.zeros((3, len(chosen), model.network.inputs))
@@ -222,7 +220,7 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
     for rows in _by_setting(chosen):
         some = [chosen[row] for row in rows]
         setting = some[0].setting
-        assert setting is not None  # noqa: S101  (certified answers have one)
+        assert setting is not None  # noqa: S101  (certified ones have it)
         base = setting.model
         bases.append(base)
         named = with_classes_of(base, model)
@@ -249,7 +247,7 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
 
 
 def _by_setting(chosen: Sequence[Explanation]) -> list[list[int]]:
-    """Answers that were made together."""
+    """Return the explanations of each run."""
     groups: dict[int, list[int]] = {}
     for number, e in enumerate(chosen):
         groups.setdefault(id(e.setting), []).append(number)
@@ -257,8 +255,8 @@ def _by_setting(chosen: Sequence[Explanation]) -> list[list[int]]:
 
 
 def promised_box(e: Explanation) -> tuple[Array, Array]:
-    """Ends of all that is said to hold of an answer: every miss, and what lies beyond it."""
-    assert e.encoded_counterfactual is not None and e.setting is not None  # noqa: S101, PT018  (it is an answer)
+    """Return the ends of the tolerance and of the guaranteed ranges of a counterfactual."""
+    assert e.encoded_counterfactual is not None and e.setting is not None  # noqa: S101, PT018  (it is found)
     ends = [
         (e.encoded_counterfactual, e.encoded_counterfactual),
         range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges),
@@ -269,7 +267,7 @@ def promised_box(e: Explanation) -> tuple[Array, Array]:
     return np.min(lows, axis=0), np.max(highs, axis=0)
 
 
-# -- are they kept? --------------------------------------------------------------------------------
+# -- check that a network keeps them ----------------------------------------------------------------
 
 
 Rows = npt.NDArray[np.intp]
@@ -279,28 +277,28 @@ UNITS: dict[Precision, float] = {
     "float64": 2.0**-53,
     "float32": 2.0**-24,
 }
-"""Unit roundoff of each arithmetic, from the finest to the coarsest."""
+"""Unit roundoff of each arithmetic."""
 
 NO_TIE = 2.0**-200
-"""The least margin that is told from a tie."""
+"""The smallest margin that is not a tie."""
 
 _CHUNK = 1_000_000  # numbers of the widest array of a chunk
 
 
 @dataclass(frozen=True, eq=False)
-class Keeping:
-    """Promises, and what keeping them means.
+class PromiseCheck:
+    """Promises, and the condition under which a network keeps them.
 
     Attributes
     ----------
     model
-        The model whose rows the promises are.
+        Model whose rows the promises are.
     promised
         The promises.
     delta
-        How far parameters may move from a network that is asked; 0 for the network alone.
+        Radius around a network within which they must hold. 0 for the network alone.
     margin
-        The margin asked for.
+        Required margin.
     """
 
     model: Model
@@ -311,12 +309,12 @@ class Keeping:
     @classmethod
     def of(
         cls, model: Model, promised: Promised, delta: Delta | None, margin: Margin | None
-    ) -> Keeping:
-        """Check the options."""
+    ) -> PromiseCheck:
+        """Validate the options."""
         if isinstance(delta, Shifts):
             raise OptionError(
-                "delta must be a number or one (weight, bias) pair per layer: it moves with the "
-                "network, and a box of shifts stands where it is. To train inside a box: stay_within",
+                "delta must be a number or one (weight, bias) pair per layer, since it moves with the "
+                "network and a shift set does not. To train inside a shift set, use stay_within",
                 name="delta",
                 value=delta,
             )
@@ -329,17 +327,17 @@ class Keeping:
         return cls(model, promised, 0.0 if delta is None else delta, margin)
 
     def shifts(self, net: Network) -> Shifts:
-        """The networks that must all keep the promises."""
+        """Return the networks that must all keep the promises."""
         return Shifts.of(net, self.delta)
 
-    def wanted(self, net: Network, shifts: Shifts, rows: Rows | None = None) -> Array:
-        """The margin of each promise that all networks of a box must keep."""
+    def required_margin(self, net: Network, shifts: Shifts, rows: Rows | None = None) -> Array:
+        """Return the margin of each promise that all networks of a shift set must reach."""
         promised = self.promised if rows is None else self.promised.take(rows)
         model, found = replace(self.model, network=net), np.empty(len(promised))
         for part in chunks(net, len(promised)):
             points, box = promised.points[part], _part(promised.box, part)
             found[part] = model.margins(shifts, points, self.margin, box)
-            if box is not None:  # inside a box, a tie may be decided either way
+            if box is not None:  # frameworks treat ties inside a box differently
                 wide = (box[0] < box[1]).any(axis=1)
                 found[part] = np.where(wide, np.maximum(found[part], NO_TIE), found[part])
         lost = np.flatnonzero(~np.isfinite(found))
@@ -349,40 +347,40 @@ class Keeping:
             )
         return found
 
-    def guard(self, net: Network, shifts: Shifts) -> Array:
-        """Bound on what float64 can do to the margins: beyond it ``predict`` says the class."""
+    def float64_error(self, net: Network, shifts: Shifts) -> Array:
+        """Bound the error of the margins in float64, beyond which ``predict`` returns the class."""
         found, box = np.empty(len(self.promised)), self.promised.box
         for part in chunks(net, len(found)):
             low, high = _part(box, part) or (self.promised.points[part], None)
             found[part] = rounding_error(net, shifts, low, DOUBLE, high)
         return found
 
-    def asked(self, net: Network, wanted: Array, rows: Rows | None = None) -> tuple[Mask, Array]:
-        """Which promises a network keeps, as is proved, with the wanted margins; and what is left.
+    def check(self, net: Network, required: Array, rows: Rows | None = None) -> tuple[Mask, Array]:
+        """Test which promises a network provably keeps with the required margins.
 
-        The second is the least margin found for each promise, less the wanted one; where it is
+        The second result is the smallest margin found for each promise, less the required one. If it is
         negative, a point of the box and a network within delta are known that fall short.
         """
         promised = self.promised if rows is None else self.promised.take(rows)
-        robust, left = np.zeros(len(promised), dtype=bool), np.zeros(len(promised))
+        robust, slack = np.zeros(len(promised), dtype=bool), np.zeros(len(promised))
         for target, numbers in promised.by_target():
             report = certify(
                 net,
                 promised.points[numbers],
                 self.delta,
                 target,
-                margin=wanted[numbers],
+                margin=required[numbers],
                 box=_part(promised.box, numbers),
             )
-            said = np.concatenate(
+            classes = np.concatenate(
                 [net.predict(promised.points[numbers[part]]) for part in chunks(net, len(numbers))]
             )
-            robust[numbers] = report.robust & (said == target)
-            left[numbers] = report.upper - wanted[numbers]
-        return robust, left
+            robust[numbers] = report.robust & (classes == target)
+            slack[numbers] = report.upper - required[numbers]
+        return robust, slack
 
     def worst(self, net: Network, row: int) -> WorstCase:
-        """The network within delta, and the point of the box, with the least margin for a promise."""
+        """Return the network within delta and the point of the box with the smallest margin."""
         promised, one = self.promised, slice(row, row + 1)
         return worst_case(
             net,
@@ -393,16 +391,16 @@ class Keeping:
         )
 
     def names(self, rows: Iterable[int]) -> tuple[str, ...]:
-        """Names of some promises."""
+        """Return the names of some promises."""
         return tuple(self.promised.names[row] for row in rows)
 
-    def called(self, rows: Iterable[int]) -> str:
-        """Some promises in a message."""
+    def describe(self, rows: Iterable[int]) -> str:
+        """Name some promises in a message."""
         return _named(self.promised, rows)
 
 
 def margins(net: Network, promised: Promised) -> Array:
-    """The margin of each promised point for its own class, in float64."""
+    """Return the margin of each promised point for its own class, in float64."""
     found = np.empty(len(promised))
     for part in chunks(net, len(promised)):
         logits = net.logits(promised.points[part])
@@ -417,14 +415,14 @@ def margins(net: Network, promised: Promised) -> Array:
 
 
 def chunks(net: Network, rows: int) -> Iterator[slice]:
-    """Slices of rows, so that memory stays bounded."""
+    """Iterate over slices of rows that bound the memory."""
     size = max(1, _CHUNK // max(net.inputs, net.outputs, *net.widths, 1))
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
 
 
 def rounded(values: Array, precision: Precision) -> Array:
-    """The nearest numbers of a precision, as float64."""
+    """Return the nearest numbers of a precision, as float64."""
     if precision == "float64":
         return values
     result: Array = np.asarray(values, dtype=precision).astype(np.float64)
@@ -432,7 +430,7 @@ def rounded(values: Array, precision: Precision) -> Array:
 
 
 def sentence_delta(delta: Any) -> str:
-    """Words that follow a promise that is kept robustly; empty without a delta."""
+    """Describe a delta for a sentence. The text is empty without one."""
     number = isinstance(delta, (int, float, np.number))
     if number and not delta:
         return ""

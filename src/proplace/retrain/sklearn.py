@@ -1,4 +1,4 @@
-"""Training of a scikit-learn network within a box of networks."""
+"""Training of a scikit-learn network within a shift set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proplace.core.errors import InputError, ModelNotSupportedError
 from proplace.core.options import integer
 from proplace.loaders.layers import TrainedLayer
 from proplace.loaders.sklearn import parts_of
-from proplace.retrain.projection import Projection, Reading
+from proplace.retrain.projection import BoxTarget, Projection
 
 if TYPE_CHECKING:
     from proplace.core.shifts import Delta
@@ -32,34 +32,33 @@ def refit_within(
     batch_size: int | None = None,
     random_state: int = 0,
 ) -> Any:
-    """Train a fitted scikit-learn network on new rows, within a box of networks.
+    """Train a fitted scikit-learn network on new rows, within a shift set.
 
-    Every answer that was proved for the box is then accepted by what is returned as well, without a
-    test.
+    The result accepts every counterfactual that was proved for the shift set.
 
     Parameters
     ----------
     model
-        A fitted ``MLPClassifier``, or a pipeline that ends in one. It is not changed. What stands in
-        front of the network stays fitted as it is: only the network is trained.
+        Fitted ``MLPClassifier``, or a pipeline that ends in one. It is not changed. The preprocessing
+        stays fitted as it is.
     X, y
-        Rows as the model takes them, and their classes, which the model must know.
+        Rows of the model, and their classes. New classes are rejected.
     shifts
-        The box; also a number, or a pair for each layer: then around the model as it is. A box that does
-        not hold the model is entered before the first step.
+        Shift set, delta around the model as it is, or ledger. If the model lies outside, the first
+        projection moves it inside.
     epochs
-        How often all rows are used.
+        Number of passes over all rows.
     batch_size
-        Rows of one step, which is one call of ``partial_fit``; after each the network is projected. By
-        default the model's own batch size, at most 200 rows where that is ``"auto"``.
+        Rows of one step. Each step is one call of ``partial_fit`` and one projection. Default: the batch
+        size of the model, at most 200 rows for ``"auto"``.
     random_state
-        Draws the order of the rows. The same number gives the same model.
+        Seed of the order of the rows. The same number gives the same model.
 
     Returns
     -------
     object
-        A trained copy of the model. The optimiser starts anew, with the settings of the model
-        (``set_params`` beforehand changes them); its learning rate is not lowered on the way.
+        A trained copy of the model. The optimiser starts again with the settings of the model, which
+        ``set_params`` can change. Its learning rate stays constant.
 
     Examples
     --------
@@ -83,9 +82,9 @@ def refit_within(
     parameters = SklearnParameters(twin)
     mlp = parameters.classifier
     _check_mlp(mlp)
-    reading = Reading.of(twin, shifts)
-    parameters.layers = reading.layers(parameters.layers)
-    projection = Projection(parameters, reading.shifts)
+    target = BoxTarget.of(twin, shifts)
+    parameters.layers = target.layers(parameters.layers)
+    projection = Projection(parameters, target.shifts)
     rows, labels = _transformed(parameters, X), np.asarray(y)
     _check_labels(mlp, rows, labels)
     size = batch_size or (200 if mlp.batch_size == "auto" else mlp.batch_size)
@@ -101,7 +100,7 @@ def refit_within(
             mlp.partial_fit(_taken(rows, batch), labels[batch])
             projection(parameters)
     mlp.set_params(**own)
-    reading.check()
+    target.check()
     return twin
 
 
@@ -120,12 +119,12 @@ class SklearnParameters:
             self.layers = (TrainedLayer("coef_", intercept),)
 
     def get(self, name: str) -> Floats:
-        """The present values."""
+        """Return the present values."""
         values = self._array(name)
         return values.T if name.startswith("coefs_") else np.atleast_1d(values)
 
     def set(self, name: str, values: Floats) -> None:
-        """Write values into the arrays that are there."""
+        """Write values into the present arrays."""
         self._array(name)[...] = values.T if name.startswith("coefs_") else values
 
     def _array(self, name: str) -> Any:
@@ -157,16 +156,16 @@ def _check_mlp(mlp: Any) -> None:
 
 
 def _begin(mlp: Any) -> None:
-    """Let training start anew at the weights that are there, as after another solver as well."""
-    # Rows are drawn here, so that the order does not hang on a random state of the model itself.
+    """Reset the optimiser, also after another solver."""
+    # The caller shuffles, so the order does not depend on the random state of the model.
     mlp.set_params(shuffle=False, warm_start=False, n_iter_no_change=_LOOP)
-    vars(mlp).pop("_optimizer", None)  # which would keep its old learning rate
+    vars(mlp).pop("_optimizer", None)  # it would keep its old learning rate
     mlp.t_, mlp.loss_curve_ = 0, []
     mlp._no_improvement_count, mlp.best_loss_ = 0, np.inf
 
 
 def _transformed(parameters: SklearnParameters, X: Any) -> Any:
-    """Rows as the network takes them, in the precision of its weights."""
+    """Return preprocessed rows in the precision of the weights."""
     for step in parameters.front:
         X = step.transform(X)
     rows = X if hasattr(X, "shape") else np.asarray(X)

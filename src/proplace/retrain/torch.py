@@ -1,4 +1,4 @@
-"""Training of a torch module within a box of networks."""
+"""Training of a torch module within a shift set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from proplace.core.errors import ModelNotSupportedError, OptionError, require
 from proplace.loaders.torch import trained_torch
-from proplace.retrain.projection import Projection, Reading
+from proplace.retrain.projection import BoxTarget, Projection
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,34 +19,33 @@ if TYPE_CHECKING:
 
 
 _FREEZE = (
-    "statistics and weights of a batch norm count as fixed: for each of them call layer.eval() and "
+    "statistics and weights of a batch norm must be frozen: for each of them call layer.eval() and "
     "layer.requires_grad_(False), the former again after every module.train()"
 )
 
 
-def stay_within(module: object, shifts: Delta, optimizer: object | None = None) -> StayingWithin:
-    """Keep a torch module within a box of networks while it is trained.
+def stay_within(module: object, shifts: Delta, optimizer: object | None = None) -> BoxProjector:
+    """Keep a torch module within a shift set during training.
 
-    Every answer that was proved for the box is then accepted by the trained module as well, without a
-    test.
+    The trained module accepts every counterfactual that was proved for the shift set.
 
     Parameters
     ----------
     module
-        A module that ``Model.of`` reads, with its parameters in float32 or
-        float64. Batch norm must be frozen, and so must Embeddings: they are no part of the box.
+        Module that ``Model.of`` imports, with float32 or float64 parameters. Batch norm and embeddings
+        must be frozen.
     shifts
-        The box; also a number, or a pair for each layer: then around the module as it is now. A box that
-        does not hold the module is entered by the first projection.
+        Shift set, delta around the module as it is now, or ledger. If the module lies outside, the first
+        projection moves it inside.
     optimizer
-        Where it is given, the module is projected after each of its steps. Otherwise call what is
-        returned after each step.
+        Optimizer after whose steps the module is projected. Default: none, so call the result after
+        each step.
 
     Returns
     -------
-    StayingWithin
-        Call it to project the module, call its ``check()`` to have it compared with the box by what the
-        package reads of it, exactly. In a ``with`` block it projects at once and checks at the end.
+    BoxProjector
+        A callable that projects the module. Its ``check()`` compares the imported network with the shift
+        set, exactly. A ``with`` block projects at once and checks at the end.
 
     Examples
     --------
@@ -57,16 +56,16 @@ def stay_within(module: object, shifts: Delta, optimizer: object | None = None) 
     ...         loss(module(X), y).backward()
     ...         optimizer.step()
     """
-    return StayingWithin(module, shifts, optimizer)
+    return BoxProjector(module, shifts, optimizer)
 
 
-class StayingWithin:
-    """Projects a module on a box of networks; made by :func:`stay_within`.
+class BoxProjector:
+    """Projects a module on a shift set. Made by :func:`stay_within`.
 
     Attributes
     ----------
     shifts
-        The box.
+        The shift set.
     """
 
     def __init__(self, module: object, shifts: Delta, optimizer: object | None) -> None:
@@ -74,32 +73,32 @@ class StayingWithin:
         check_batch_norm(self._torch, module)
         self._parameters = TorchParameters(module)
         self._parameters.check_frozen()
-        self._reading = Reading.of(module, shifts)
-        self._parameters.layers = self._reading.layers(self._parameters.layers)
+        self._target = BoxTarget.of(module, shifts)
+        self._parameters.layers = self._target.layers(self._parameters.layers)
         self._ends: dict[str, tuple[Any, Any]] = {}
-        self._projection = Projection(self._parameters, self._reading.shifts)
+        self._projection = Projection(self._parameters, self._target.shifts)
         self._hook = None if optimizer is None else self._hooked(optimizer)
 
     @property
     def shifts(self) -> Shifts:
-        """The box."""
-        return self._reading.shifts
+        """The shift set."""
+        return self._target.shifts
 
     def __call__(self) -> None:
-        """Project the module: every parameter to the nearest value that the box allows."""
+        """Move every parameter of the module to the nearest allowed value."""
         self._parameters.check_frozen()
         with self._torch.no_grad():
             for name in self._projection.ends:
                 parameter = self._parameters.tensor(name)
                 parameter.clamp_(*self._ends_of(name, parameter))
-        self._projection.carry(self._parameters)
+        self._projection.project_biases(self._parameters)
 
     def check(self) -> None:
-        """Raise unless the network that is read of the module lies in the box, exactly."""
-        self._reading.check()
+        """Raise unless the imported network lies in the shift set, exactly."""
+        self._target.check()
 
     def remove(self) -> None:
-        """Take the projection off the optimizer again."""
+        """Remove the projection from the optimizer."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -121,7 +120,7 @@ class StayingWithin:
     # -- inside ------------------------------------------------------------------------------
 
     def _ends_of(self, name: str, parameter: Any) -> tuple[Any, Any]:
-        """Ends of a parameter, where it is; made anew when it has moved or changed its type."""
+        """Return the ends of a parameter on its device and in its type."""
         low, high = self._ends.get(name, (None, None))
         if low is None or low.dtype != parameter.dtype or low.device != parameter.device:
             if self._projection.ends[name][0].dtype != self._parameters.get(name).dtype:
@@ -137,7 +136,7 @@ class StayingWithin:
         if not hasattr(optimizer, "register_step_post_hook"):
             raise OptionError(
                 f"optimizer must be a torch optimizer, not {type(optimizer).__name__}; leave it out and "
-                "call what stay_within returns after each step",
+                "call the result of stay_within after each step",
                 name="optimizer",
                 value=optimizer,
             )
@@ -152,7 +151,7 @@ class StayingWithin:
 
 
 class TorchParameters:
-    """The trained parameters of the layers of a module, by their names in it."""
+    """The trained parameters of the layers of a module, by their names."""
 
     def __init__(self, module: object) -> None:
         self._torch = require("torch", "torch", "training a torch module")
@@ -161,11 +160,11 @@ class TorchParameters:
         self.layers = self._shared(layers)
 
     def tensor(self, name: str) -> Any:
-        """The parameter itself."""
+        """Return the parameter."""
         return self.module.get_parameter(name)
 
     def get(self, name: str) -> Floats:
-        """The present values; half precisions that numpy lacks in float16."""
+        """Return the present values. bfloat16, which NumPy lacks, becomes float16."""
         tensor = self.tensor(name).detach().cpu()
         if tensor.dtype == self._torch.bfloat16:
             tensor = tensor.half()
@@ -177,7 +176,7 @@ class TorchParameters:
             self.tensor(name).copy_(self._torch.as_tensor(np.array(values)))
 
     def check_frozen(self) -> None:
-        """Raise if training would change numbers that count as fixed."""
+        """Raise if training would change numbers outside of the shift set."""
         check_batch_norm(self._torch, self.module)
         known = {
             id(self.tensor(name))
@@ -189,8 +188,8 @@ class TorchParameters:
             if parameter.requires_grad and id(parameter) not in known:
                 path = name.rpartition(".")[0] or name
                 raise ModelNotSupportedError(
-                    f"parameter {name!r} is trained, and is no weight or bias of a layer that the box "
-                    f"speaks of; freeze it: module.get_submodule({path!r}).requires_grad_(False)",
+                    f"parameter {name!r} is trained, but is not part of the shift set; freeze it: "
+                    f"module.get_submodule({path!r}).requires_grad_(False)",
                     name=name,
                 )
 
