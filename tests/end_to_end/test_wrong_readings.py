@@ -300,16 +300,3 @@ def test_encoded_rows_are_not_table(right):
         pp.Proplace(right.source, DELTA).fit(rows)
     with pytest.raises(SchemaError, match="6 columns are missing"):
         pp.Proplace(right.source, DELTA).fit(pd.DataFrame(rows))
-
-
-# -- what the docs say -----------------------------------------------------------------------------
-
-CONSTANTS = {
-    "W": np.float32([[1.0, 0.5], [-1.0, 2.0], [0.3, 1.0]]),
-    "S": np.float32([[1.0, 0.5], [-1.0, 2.0]]),
-    "L": np.float32([[1.0], [-1.0]]),
-    "two": np.float32([1.0, 2.0]),
-    "most": np.float32(0.7),
-    "places": np.int64([1, 2]),
-    "table": np.float32([[0.0, 1.0], [1.0, 0.0]]),
-}
