@@ -4,13 +4,15 @@
 
 Each cell is a model trained on a made-up table. Its counterfactuals are given to the original
 model, and to copies of it whose trained parameters are moved by up to delta; all must accept them.
-A cell that is refused prints its reason.
+The Markdown tables have one row for each framework and preprocessing, with the median time to read a
+model, and one row for each model that is not read, whose next step is carried out.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import logging
 import os
 import tempfile
 import time
@@ -21,16 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
+import joblib
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier, SGDClassifier
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline, make_union
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
@@ -38,6 +43,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 import proplace as pp
 from proplace.core.errors import ProplaceError
@@ -117,11 +123,17 @@ PREPROCESSING: dict[str, Callable[[pd.DataFrame], Any]] = {
     "scaler alone": lambda frame: StandardScaler(),
     "standard, one-hot": encoder(StandardScaler()),
     "min-max, drop first": encoder(MinMaxScaler(), OneHotEncoder(drop="first")),
-    "ignored, ordinal": encoder(RobustScaler(), OrdinalEncoder()),
+    "robust, ordinal": encoder(RobustScaler(), OrdinalEncoder()),
+    "max-abs, infrequent": encoder(
+        MaxAbsScaler(), OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=2)
+    ),
     "unknown ignored": encoder(StandardScaler(), OneHotEncoder(handle_unknown="ignore")),
     "imputer": encoder(make_pipeline(SimpleImputer(), StandardScaler())),
     "PCA": lambda frame: make_pipeline(encoder(StandardScaler())(frame), PCA(2)),
     "selection": lambda frame: make_pipeline(encoder(StandardScaler())(frame), SelectKBest(k=2)),
+    "nested, passthrough": lambda frame: Pipeline(
+        [("a", make_pipeline(encoder("passthrough")(frame))), ("b", StandardScaler())]
+    ),
     "union": lambda frame: make_pipeline(
         encoder(StandardScaler())(frame), make_union(PCA(1), SelectKBest(k=2))
     ),
@@ -129,7 +141,10 @@ PREPROCESSING: dict[str, Callable[[pd.DataFrame], Any]] = {
 CLASSIFIERS = {
     "MLP": lambda: MLPClassifier((8,), solver="lbfgs", alpha=0.1, max_iter=200, random_state=0),
     "logistic": lambda: LogisticRegression(max_iter=200),
-    "SVC": LinearSVC,
+    "linear SVC": LinearSVC,
+    "SGD": lambda: SGDClassifier(random_state=0),
+    "ridge": RidgeClassifier,
+    "perceptron": Perceptron,
 }
 
 
@@ -137,11 +152,28 @@ CLASSIFIERS = {
 class Cell:
     """A model to read, its table, and the labels that a moved copy gives."""
 
+    framework: str
+    preprocessing: str
+    kind: str  # type of the columns
     name: str
     source: Any
     frame: pd.DataFrame
     original: Callable[[pd.DataFrame], np.ndarray]
     moved: Callable[[np.random.Generator], Callable[[pd.DataFrame], np.ndarray]]
+
+    @property
+    def title(self) -> str:
+        """The cell in words."""
+        return f"{self.framework}: {self.preprocessing}, {self.kind}, {self.name}"
+
+
+@dataclass(frozen=True)
+class NotRead:
+    """A model that is not read, the reason, and the next step of the reason, carried out."""
+
+    name: str
+    reason: str
+    step: str
 
 
 def corner(rng: np.random.Generator, values: Any) -> Any:
@@ -167,10 +199,8 @@ def moved_pipeline(pipe: Any) -> Callable[[np.random.Generator], Any]:
     return move
 
 
-def pipelines(folder: Path) -> Iterator[Cell | str]:
-    """Yield scikit-learn pipelines and their ONNX exports."""
-    from skl2onnx import to_onnx  # noqa: PLC0415
-
+def pipelines(folder: Path) -> Iterator[Cell | NotRead]:
+    """Yield scikit-learn pipelines, their saved models, and their ONNX exports."""
     for kind in TABLES:
         frame, score = table(kind)
         for front, make in PREPROCESSING.items():
@@ -178,21 +208,47 @@ def pipelines(folder: Path) -> Iterator[Cell | str]:
                 continue
             for classes in (2, 3):
                 for title, classifier in CLASSIFIERS.items():
-                    name = f"{front}, {kind}, {classes} classes, {title}"
-                    pipe = make_pipeline(make(frame), classifier()).fit(
-                        frame, labels(score, classes)
-                    )
-                    move = moved_pipeline(pipe)
-                    yield Cell(f"scikit-learn: {name}", pipe, frame, pipe.predict, move)
-                    try:
-                        made = to_onnx(pipe, frame[:1])
-                    except Exception as error:
-                        reason = str(error).strip().partition("\n")[0]
-                        yield f"ONNX: {name}: skl2onnx does not export it ({reason[:90]})"
-                        continue
-                    path = folder / "model.onnx"
-                    path.write_bytes(made.SerializeToString())
-                    yield Cell(f"ONNX: {name}", path, frame, pipe.predict, move)
+                    pipe = make_pipeline(make(frame), classifier())
+                    pipe.fit(frame, labels(score, classes))
+                    name, about = f"{classes} classes, {title}", (front, kind)
+                    rest = (frame, pipe.predict, moved_pipeline(pipe))
+                    yield Cell("scikit-learn", *about, name, pipe, *rest)
+                    path = folder / "model.npz"
+                    pp.Model.of(pipe).save(path)
+                    yield Cell("scikit-learn, saved", *about, name, path, *rest)
+                    for found in exports(pipe, frame, f"{front}, {kind}, {name}"):
+                        if isinstance(found, NotRead):
+                            yield found
+                            continue
+                        path = folder / "model.onnx"
+                        path.write_bytes(found)
+                        yield Cell("ONNX of scikit-learn", *about, name, path, *rest)
+
+
+def exports(pipe: Any, frame: pd.DataFrame, name: str) -> Iterator[bytes | NotRead]:
+    """Yield what skl2onnx exports: of the table as it is, else of its numbers as floats."""
+    from skl2onnx import to_onnx  # noqa: PLC0415
+
+    words = kinds_of(frame)[2]
+    floats = {name: np.float32 for name in frame if name not in words}
+    plain = {"zipmap": False} if hasattr(pipe[-1], "predict_proba") else {"raw_scores": True}
+    attempts = [
+        ("to_onnx(pipe, table[:1])", frame, None),
+        ("options={id(classifier): {'raw_scores': True}}", frame, {id(pipe[-1]): plain}),
+        ("table.astype(float)[:1]", frame.astype(floats), {id(pipe[-1]): plain}),
+    ]
+    reason = ""
+    for step, rows, options in attempts:
+        try:
+            made = to_onnx(pipe, rows[:1], options=options)
+        except Exception as error:
+            reason = reason or " ".join(str(error).split())[:90]
+            continue
+        if reason:
+            yield NotRead(f"ONNX of scikit-learn: {name}", f"skl2onnx: {reason}", step)
+        yield made.SerializeToString()
+        return
+    yield NotRead(f"ONNX of scikit-learn: {name}", f"skl2onnx: {reason}", "Model.of(pipe).save")
 
 
 # -- torch and Keras -----------------------------------------------------------------------------------
@@ -211,7 +267,7 @@ def trained_layers(X: np.ndarray, y: np.ndarray) -> tuple[list[Any], list[Any]]:
     return found.coefs_, found.intercepts_
 
 
-def torch_cells(folder: Path) -> Iterator[Cell | str]:
+def torch_cells(folder: Path) -> Iterator[Cell]:
     """Yield torch modules and their ONNX exports."""
     import torch  # noqa: PLC0415
     from torch import nn  # noqa: PLC0415
@@ -266,19 +322,25 @@ def torch_cells(folder: Path) -> Iterator[Cell | str]:
                             part.data = torch.tensor(corner(rng, part.detach().numpy()))
                     return labels_of(twin)
 
-                name = f"{'batch norm' if norm else 'buffers'}, {kind}, {classes} classes"
-                rows = numbers_of(frame).set_axis([f"x{j}" for j in range(X.shape[1])], axis=1)
-                yield Cell(f"torch: {name}", module, rows, labels_of(module), move)
-                path = folder / "torch.onnx"
+                about = ("batch norm" if norm else "buffers", kind, f"{classes} classes")
+                names = [f"x{j}" for j in range(X.shape[1])]
+                rest = (numbers_of(frame).set_axis(names, axis=1), labels_of(module), move)
+                yield Cell("torch", *about, module, *rest)
+                path, rows = folder / "torch.onnx", torch.zeros(4, X.shape[1])
                 torch.onnx.export(
-                    module, (torch.zeros(4, X.shape[1]),), path, dynamo=False, input_names=["x"],
+                    module, (rows,), path, dynamo=False, input_names=["x"],
                     dynamic_axes={"x": {0: "n"}},
                 )  # fmt: skip
-                yield Cell(f"ONNX of torch: {name}", path, rows, labels_of(module), move)
+                yield Cell("ONNX of torch, old exporter", *about, path, *rest)
+                shapes = ({0: torch.export.Dim("n")},)
+                torch.onnx.export(
+                    module, (rows,), path, dynamo=True, dynamic_shapes=shapes, verbose=False
+                )
+                yield Cell("ONNX of torch, new exporter", *about, path, *rest)
 
 
-def keras_cells(folder: Path) -> Iterator[Cell | str]:
-    """Yield Keras models, and what is saved of them."""
+def keras_cells(folder: Path) -> Iterator[Cell]:
+    """Yield Keras models, functional, nested and sequential, and what is saved of them."""
     import keras  # noqa: PLC0415
 
     L = keras.layers
@@ -297,36 +359,156 @@ def keras_cells(folder: Path) -> Iterator[Cell | str]:
                 column = cells.to_numpy()
                 scaled = (column[:, None] - column.mean()) / column.std(ddof=1)
                 seen.append(np.eye(3)[column.astype(int)] if whole else scaled)
-            coefs, intercepts = trained_layers(np.hstack(seen), y)
-            hidden = L.Dense(8, "relu")(L.Concatenate()(parts))
-            model = keras.Model(inputs, L.Dense(len(intercepts[-1]))(hidden))
-            dense = [layer for layer in model.layers if isinstance(layer, L.Dense)]
+            X = np.hstack(seen)
+            coefs, intercepts = trained_layers(X, y)
+            dense = [L.Dense(8, "relu"), L.Dense(len(intercepts[-1]))]
+            joined = L.Concatenate()(parts)
+            nested = keras.Sequential([keras.Input((X.shape[1],)), *dense])
+            models = {
+                "functional": keras.Model(inputs, dense[1](dense[0](joined))),
+                "nested": keras.Model(inputs, nested(joined)),
+            }
             for layer, W, b in zip(dense, coefs, intercepts, strict=True):
                 layer.set_weights([W, b])
+            if not words:
+                norm = L.Normalization(mean=rows.mean().to_numpy(), variance=rows.var().to_numpy())
+                models["sequential"] = keras.Sequential([keras.Input((X.shape[1],)), norm, *dense])
 
-            def labels_of(model: Any, inputs: Any = inputs) -> Any:
-                def predict(table: pd.DataFrame) -> np.ndarray:
-                    feeds = {n: table[[n]].to_numpy(t.dtype) for n, t in inputs.items()}
-                    out = np.asarray(keras.ops.convert_to_numpy(model(feeds, training=False)))
-                    return out.argmax(1) if out.shape[1] > 1 else (out[:, 0] >= 0).astype(int)
+            for form, model in models.items():
+                names = list(rows) if form != "sequential" else [f"x{j}" for j in range(X.shape[1])]
+                rest = (
+                    rows.set_axis(names, axis=1),
+                    keras_labels(keras, model),
+                    keras_moves(keras, model),
+                )
+                about = (form, kind, f"{classes} classes")
+                yield Cell("Keras", *about, model, *rest)
+                path = folder / "keras.npz"
+                pp.Model.of(model).save(path)
+                yield Cell("Keras, saved", *about, path, *rest)
 
-                return predict
 
-            def move(
-                rng: np.random.Generator, model: Any = model, labels_of: Any = labels_of
-            ) -> Any:
-                twin = keras.models.clone_model(model)
-                twin.set_weights(model.get_weights())
-                for layer in twin.layers:
-                    if isinstance(layer, L.Dense):
-                        layer.set_weights([corner(rng, part) for part in layer.get_weights()])
-                return labels_of(twin)
+def keras_labels(keras: Any, model: Any) -> Callable[[pd.DataFrame], np.ndarray]:
+    """Make the function that predicts the classes of a table."""
 
-            name = f"scaled and encoded, {kind}, {classes} classes"
-            yield Cell(f"Keras: {name}", model, rows, labels_of(model), move)
-            path = folder / "keras.npz"
-            pp.Model.of(model).save(path)
-            yield Cell(f"Keras, saved: {name}", path, rows, labels_of(model), move)
+    def predict(table: pd.DataFrame) -> np.ndarray:
+        feeds: Any = table.to_numpy("float32")
+        if len(model.inputs) > 1:
+            feeds = {
+                tensor.name: table[[tensor.name]].to_numpy(tensor.dtype) for tensor in model.inputs
+            }
+        out = np.asarray(keras.ops.convert_to_numpy(model(feeds, training=False)))
+        return out.argmax(1) if out.shape[1] > 1 else (out[:, 0] >= 0).astype(int)
+
+    return predict
+
+
+def keras_moves(keras: Any, model: Any) -> Callable[[np.random.Generator], Any]:
+    """Make copies of a model whose trained parameters are moved."""
+
+    def dense_layers(part: Any) -> Iterator[Any]:
+        for layer in part.layers:
+            if hasattr(layer, "layers"):
+                yield from dense_layers(layer)
+            elif isinstance(layer, keras.layers.Dense):
+                yield layer
+
+    def move(rng: np.random.Generator) -> Any:
+        twin = keras.models.clone_model(model)
+        twin.set_weights(model.get_weights())
+        for layer in dense_layers(twin):
+            layer.set_weights([corner(rng, part) for part in layer.get_weights()])
+        return keras_labels(keras, twin)
+
+    return move
+
+
+# -- models that are not read ------------------------------------------------------------------------
+
+
+def refusals(folder: Path) -> Iterator[NotRead]:
+    """Read models that are refused, then carry out the next step of each message."""
+    import keras  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    from torch import nn  # noqa: PLC0415
+
+    frame, score = table("mixed")
+    y, numbers = labels(score, 2), frame[["in-come", "my age"]]
+    front = encoder(StandardScaler())
+
+    def pipeline(*steps: Any, rows: pd.DataFrame = frame) -> Any:
+        return make_pipeline(*steps).fit(rows, y)
+
+    class Shortcut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(x + torch.relu(self.first(x)))
+
+    def chain(activation: Any) -> Any:
+        return nn.Sequential(nn.Linear(2, 3), activation, nn.Linear(3, 1))
+
+    def dense(last: int, activation: str) -> Any:
+        layers = [keras.layers.Dense(4, "relu"), keras.layers.Dense(last, activation)]
+        return keras.Sequential([keras.Input((2,)), *layers])
+
+    logistic, binned = LogisticRegression(), KBinsDiscretizer(3)
+    cases: list[tuple[str, Any, Any]] = [
+        ("decision tree", lambda: pipeline(front(frame), DecisionTreeClassifier()),
+         lambda: pipeline(front(frame), logistic)),
+        ("MLP with tanh", lambda: pipeline(front(frame), MLPClassifier((3,), activation="tanh")),
+         lambda: pipeline(front(frame), MLPClassifier((3,)))),
+        ("bins in a pipeline", lambda: pipeline(binned, logistic, rows=numbers),
+         lambda: pipeline(logistic, rows=pd.DataFrame(binned.transform(numbers).toarray()))),
+        ("clipping scaler", lambda: pipeline(MinMaxScaler(clip=True), logistic, rows=numbers),
+         lambda: pipeline(MinMaxScaler(), logistic, rows=numbers)),
+        ("missing indicator",
+         lambda: pipeline(SimpleImputer(add_indicator=True), logistic, rows=numbers),
+         lambda: pipeline(SimpleImputer(), logistic, rows=numbers)),
+        ("LeakyReLU", lambda: chain(nn.LeakyReLU()), lambda: chain(nn.ReLU())),
+        ("ReLU6", lambda: chain(nn.ReLU6()), lambda: chain(nn.ReLU())),
+        ("shortcut", Shortcut, lambda: chain(nn.ReLU())),
+        ("half precision", lambda: chain(nn.ReLU()).half(), lambda: chain(nn.ReLU()).half().float()),
+        ("two sigmoids", lambda: dense(2, "sigmoid"), lambda: dense(2, "softmax")),
+    ]  # fmt: skip
+    for name, wrong, right in cases:
+        yield refused(name, wrong(), right)
+
+    saved = {".pkl": folder / "a.pkl", ".pt": folder / "a.pt", ".keras": folder / "a.keras"}
+    joblib.dump(pipeline(front(frame), logistic), saved[".pkl"])
+    torch.save(chain(nn.ReLU()).state_dict(), saved[".pt"])
+    dense(1, "sigmoid").save(saved[".keras"])
+    for suffix, path in saved.items():
+        yield refused(f"{suffix} file", path, lambda path=path: converted(path, chain(nn.ReLU())))
+
+
+def refused(name: str, wrong: Any, right: Callable[[], Any]) -> NotRead:
+    """Read a model that is not read, then what its message advises."""
+    try:
+        pp.Model.of(wrong)
+    except ProplaceError as error:
+        reason = " ".join(str(error).split())
+    else:
+        return NotRead(name, "", "it was read")
+    pp.Model.of(right())
+    return NotRead(name, reason, "read")
+
+
+def converted(path: Path, module: Any) -> Path:
+    """Run the lines of the message about a file, in its folder."""
+    here = Path.cwd()
+    try:
+        pp.Model.of(path)
+    except ProplaceError as error:
+        lines = str(error).splitlines()[1:]
+    os.chdir(path.parent)
+    try:
+        exec("\n".join(map(str.strip, lines)), {"module": module})
+    finally:
+        os.chdir(here)
+    return path.with_suffix(".npz")
 
 
 # -- the check -----------------------------------------------------------------------------------------
@@ -358,44 +540,74 @@ def check(cell: Cell, people: int, networks: int) -> tuple[int, int, int, float]
     return len(answers), accepted, broken, seconds
 
 
+@dataclass
+class Line:
+    """Counts of one framework and preprocessing."""
+
+    kinds: set[str]
+    seconds: list[float]
+    answers: int = 0
+    accepted: int = 0
+    networks: int = 0
+    broken: int = 0
+
+
+def share(part: int, whole: int) -> str:
+    """A share in per cent, rounded down."""
+    return f"{100 * part // whole} % of {whole:,}" if whole else "none"
+
+
 def main() -> int:
-    """Print a line for each cell and the totals; return 1 if an answer failed."""
+    """Print the tables; return 1 if an answer failed or a next step did not work."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--people", type=int, default=3, help="people in each cell (default: 3)")
     parser.add_argument("--networks", type=int, default=20, help="moved models (default: 20)")
-    parser.add_argument("--only", default="", help="cells whose name contains this text")
+    parser.add_argument("--only", default="", help="cells whose title contains this text")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    totals = {"read": 0, "answers": 0, "accepted": 0, "broken": 0, "networks": 0, "not read": 0}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    lines: dict[tuple[str, str], Line] = {}
+    left: dict[tuple[str, str], list[NotRead]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for make in (pipelines, torch_cells, keras_cells):
+        for make in (pipelines, torch_cells, keras_cells, refusals):
             for cell in make(Path(folder)):
-                name = cell if isinstance(cell, str) else cell.name
-                if options.only not in name:
+                if options.only not in (cell.name if isinstance(cell, NotRead) else cell.title):
                     continue
-                if isinstance(cell, str):
-                    print(f"{cell}")
-                    totals["not read"] += 1
+                if isinstance(cell, NotRead):
+                    left.setdefault((cell.reason, cell.step), []).append(cell)
                     continue
                 try:
                     answers, accepted, broken, seconds = check(
                         cell, options.people, options.networks
                     )
                 except ProplaceError as error:
-                    print(f"{name}: refused: {error}")
-                    totals["not read"] += 1
+                    found = NotRead(cell.title, str(error), "it is not read")
+                    left.setdefault((found.reason, found.step), []).append(found)
                     continue
-                print(
-                    f"{name}: read in {seconds:.2f} s, {accepted} of {answers} accepted, "
-                    f"{options.networks - broken} of {options.networks} moved models accept all"
-                )
-                totals["read"] += 1
-                totals["answers"] += answers
-                totals["accepted"] += accepted
-                totals["broken"] += broken
-                totals["networks"] += options.networks if answers else 0
-    print(", ".join(f"{key} {value:,}" for key, value in totals.items()))
-    return int(totals["accepted"] < totals["answers"] or totals["broken"] > 0)
+                line = lines.setdefault((cell.framework, cell.preprocessing), Line(set(), []))
+                line.kinds.add(cell.kind)
+                line.seconds.append(seconds)
+                line.answers += answers
+                line.accepted += accepted
+                line.networks += options.networks if answers else 0
+                line.broken += broken
+    print("| framework | preprocessing | types | models | original accepts | moved accept | ms |")
+    print("|---|---|---|---|---|---|---|")
+    for (framework, front), line in lines.items():
+        shares = (
+            share(line.accepted, line.answers),
+            share(line.networks - line.broken, line.networks),
+        )
+        cells = [framework, front, len(line.kinds), len(line.seconds), *shares]
+        print(f"| {' | '.join(map(str, cells))} | {1000 * np.median(line.seconds):.0f} |")
+    print("\n| not read | models | reason | next step |\n|---|---|---|---|")
+    for (reason, step), found in left.items():
+        text = reason.replace("|", "/").replace("\n", " ")[:120]
+        print(f"| {found[0].name} | {len(found)} | {text} | {step} |")
+    good = all(
+        line.accepted == line.answers and line.broken == 0 for line in lines.values()
+    ) and not any(step.startswith("it ") for _, step in left)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,16 +124,16 @@ def test_npz_that_is_no_network(tmp_path):
 
 
 def converted(path, **names):
-    """Run the two lines of the message about a file in its folder, and load what they save."""
+    """Run the lines of the message about a file in its folder, and load what they save."""
     with pytest.raises(ModelFileError, match="Convert it once") as caught:
         Model.of(path)
-    *_, first, second = str(caught.value).splitlines()
-    exec(f"import proplace\n{first.strip()}\n{second.strip()}", names)
+    _, *lines = str(caught.value).splitlines()
+    exec("\n".join(map(str.strip, lines)), names)
     return Model.of(path.with_suffix(".npz"))
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".safetensors"])
-def test_weights_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch, suffix):
+def test_weights_are_rejected_with_lines_that_work(tmp_path, monkeypatch, suffix):
     """The weights of a leaky or residual model would be read as another network."""
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
@@ -143,13 +144,14 @@ def test_weights_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch, su
 
     trained, path = build(), tmp_path / f"model{suffix}"
     torch.save(trained.state_dict(), path)
-    tensors = SimpleNamespace(torch=SimpleNamespace(load_file=lambda _: trained.state_dict()))
-    names = {"torch": torch, "module": build(), "safetensors": tensors}
+    tensors = SimpleNamespace(load_file=lambda _: trained.state_dict())
+    monkeypatch.setitem(sys.modules, "safetensors", SimpleNamespace(torch=tensors))
+    monkeypatch.setitem(sys.modules, "safetensors.torch", tensors)
     rows = torch.randn(200, 3)
     with torch.no_grad():
         expected = (trained(rows)[:, 0] >= 0).long().numpy()
     assert 0 < expected.mean() < 1
-    found = converted(path, **names).predict(rows.numpy()).astype(int)
+    found = converted(path, module=build()).predict(rows.numpy()).astype(int)
     np.testing.assert_array_equal(found, expected)
     for read in (Model.of, lambda p: pp.certify(p, np.zeros((1, 3)), 0.01)):
         with pytest.raises(ModelFileError, match="weights without an architecture"):
@@ -157,7 +159,7 @@ def test_weights_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch, su
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
-def test_keras_files_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch, binary, suffix):
+def test_keras_files_are_rejected_with_lines_that_work(tmp_path, monkeypatch, binary, suffix):
     keras = pytest.importorskip("keras")
     if suffix == ".h5":
         pytest.importorskip("h5py")
@@ -173,7 +175,7 @@ def test_keras_files_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("suffix", [".pkl", ".pickle", ".joblib"])
-def test_pickles_are_rejected_with_two_lines_that_work(tmp_path, monkeypatch, binary, suffix):
+def test_pickles_are_rejected_with_lines_that_work(tmp_path, monkeypatch, binary, suffix):
     import joblib
     from sklearn.linear_model import LogisticRegression
 

@@ -40,7 +40,8 @@ _PICKLE = (
 )
 _WEIGHTS = (
     "weights without an architecture are not read. Load the weights into their module",
-    "module.load_state_dict({load}({name!r}))",
+    "import {package}, proplace",
+    "module.load_state_dict({package}.{load}({name!r}))",
     "proplace.Model.of(module.eval()).save({saved!r})",
 )
 _KERAS = (
@@ -88,14 +89,16 @@ class Origin:
 def check_file(path: Path) -> str:
     """Return the suffix of a model file that can be read; raise ModelFileError for any other.
 
-    The error about a file of another kind names the two lines that convert it.
+    The error about a file of another kind names the lines that convert it.
     """
     _check_size(path)
     suffix = path.suffix.lower()
     if suffix in _REJECTED:
         reason, *lines = _REJECTED[suffix]
-        load = "safetensors.torch.load_file" if suffix == ".safetensors" else "torch.load"
-        words = {"name": path.name, "saved": path.with_suffix(".npz").name, "load": load}
+        tensors = suffix == ".safetensors"
+        package, load = ("safetensors.torch", "load_file") if tensors else ("torch", "load")
+        saved = path.with_suffix(".npz").name
+        words = {"name": path.name, "saved": saved, "package": package, "load": load}
         code = "".join(f"\n    {line.format(**words)}" for line in lines)
         raise ModelFileError(f"{path.name}: {reason}. Convert it once, if you trust it:{code}")
     if suffix not in (".npz", ".onnx"):
