@@ -1,4 +1,4 @@
-"""Certificates about boxes of inputs: everything proved is accepted, everything accepted is true."""
+"""Certificates about input boxes: everything proved is accepted, everything accepted is true."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("any_margin")
 
 
 def problem(rng, hidden, kind="shifts", **options):
-    """A network, a box of networks of its shape, rows, and a class."""
+    """A network, a shift set of its shape, rows, and a class."""
     return parts(Problem.random(rng, hidden, kind, **options))
 
 
@@ -134,7 +134,7 @@ def test_weight_one_float_outside_box_is_outside():
                     for k, value in enumerate(row):
                         row[k] = math.nextafter(value, way)
                         verdict = checked(net, box, facts | {"shifted": fields})
-                        assert f"of layer {i} lies outside the box" in verdict.reason
+                        assert f"of layer {i} lies outside the shift set" in verdict.reason
                         row[k] = value
 
 
@@ -148,11 +148,9 @@ def test_box_is_needed_and_must_be_one():
     assert certificate.check(net, box).accepted
     with raises(CertificateError, name="shifts", match="check"):
         certificate.check(net)
-    assert (
-        "shifts file is needed" in checker.check(certificate.text, documents.parameters(net)).reason
-    )
+    assert "its file is needed" in checker.check(certificate.text, documents.parameters(net)).reason
     wider = box.scaled(1.01)
-    assert "another box of shifts" in certificate.check(net, wider).reason
+    assert "another shift set" in certificate.check(net, wider).reason
     other = pp.Network([(p.W, p.b) for p in net.layers], scale=np.full(net.inputs, 3.0))
     assert "another network" in certificate.check(other, box).reason
 
@@ -212,11 +210,11 @@ def test_statement_names_shift_set_and_membership(inside):
     assert verdict.statement[:8] == ("robust", 1, [], [1.0], 0.0, box.digest, inside, name)
     itself = "lies in it" if inside else "does not lie in it"
     assert verdict.reason == (
-        f"robust: every network of the box of shifts {box.digest} (the network itself {itself}) "
+        f"robust: every network of the shift set {box.digest} (the network itself {itself}) "
         "gives class 1 with a margin of at least 0.0 at input 1.0"
     )
     broken = pp.certify(net, [[1.0]], box, 0, certificates=True).certificates[0].check(net, box)
-    assert broken.reason.startswith(f"not robust: a network of the box of shifts {box.digest} (")
+    assert broken.reason.startswith(f"not robust: a network of the shift set {box.digest} (")
 
 
 def test_demanded_delta_is_met_by_box_that_holds_whole_ball():
@@ -266,7 +264,7 @@ def test_demanded_box_is_one_that_was_proved():
     low = float(pp.certify(net, X, box, target, exact_margin=True).lower[0]) - 1.0
     facts = pp.certify(net, X, box, target, margin=low, certificates=True).certificates[0].facts
     assert checked(net, box, facts, shifts=box.digest).accepted
-    assert "the box of shifts '0000" in checked(net, box, facts, shifts="0" * 64).reason
+    assert "the shift set '0000" in checked(net, box, facts, shifts="0" * 64).reason
     ball = pp.certify(net, X, 0.01, target, margin=-99.0, certificates=True).certificates[0]
     verdict = checker.check(ball.text, documents.parameters(net), checker.Demand(shifts=box.digest))
     assert not verdict.accepted

@@ -29,7 +29,7 @@ def made(net, shifts, **asked):
 
 def of_rows(_):
     wrong = [
-        (["proof.json", "other.npz"], "speaks of another network"),
+        (["proof.json", "other.npz"], "names another network"),
         (["proof.json", "net.npz", "--target", "0"], "class 0 is demanded"),
         (["proof.json", "net.npz", "--delta", "0.06"], "delta 0.06 is demanded"),
     ]
@@ -46,7 +46,7 @@ def of_scaled_inputs(folder):
     layers = [(layer.W, layer.b if i else None) for i, layer in enumerate(NET.layers)]
     net = pp.Network(layers, scale=[2.0, 1.0, 0.5], shift=[0.1, 0.0, -0.1])
     net.save(folder / "scaled.npz")
-    wrong = [(["proof.json", "net.npz"], "speaks of another network")]
+    wrong = [(["proof.json", "net.npz"], "names another network")]
     return made(net, 0.05), ["scaled.npz"], "robust: every network within delta", wrong
 
 
@@ -56,13 +56,13 @@ def of_shifts(folder):
     box.scaled(1.5).save(folder / "wide.npz")
     given = ["proof.json", "net.npz", "--shifts"]
     wrong = [
-        (given[:2], "its shifts file is needed"),
-        ([*given, "wide.npz"], "another box of shifts"),
+        (given[:2], "its file is needed"),
+        ([*given, "wide.npz"], "another shift set"),
         ([*given, "box.npz", "--shifts", "wide.npz"], "no certificate is about"),
         ([*given, "net.npz"], "the shifts file holds no layer"),
         (["proof.json", "box.npz", "--shifts", "box.npz"], "the network file holds no layer"),
     ]
-    said = f"robust: every network of the box of shifts {box.digest}"
+    said = f"robust: every network of the shift set {box.digest}"
     return made(NET, box), ["net.npz", "--shifts", "box.npz"], said, wrong
 
 
@@ -73,10 +73,10 @@ def of_input_boxes(_):
     proof = made(NET, 0.05, box=(X - 0.25, X + 0.25))
     given = ["proof.json", "net.npz"]
     wrong = [
-        ([*given, words("low", -0.3)], "of inputs"),
-        ([*given, words("high", 0.3)], "of inputs"),
-        ([*given, "--low=0.75"], "of inputs"),
-        ([*given, "--high=nan,0,0"], "of inputs"),
+        ([*given, words("low", -0.3)], "an input box"),
+        ([*given, words("high", 0.3)], "an input box"),
+        ([*given, "--low=0.75"], "an input box"),
+        ([*given, "--high=nan,0,0"], "an input box"),
     ]
     said = "robust: every network within delta"
     return proof, ["net.npz", words("low", -0.25), words("high", 0.25)], said, wrong
@@ -89,7 +89,7 @@ def of_bundles(folder):
     both = ["net.npz", "other.npz", "--shifts", "box.npz"]
     wrong = [
         (["proof.json", "net.npz", "--shifts", "box.npz"], "another network"),
-        (["proof.json", "net.npz", "other.npz"], "shifts file is needed"),
+        (["proof.json", "net.npz", "other.npz"], "its file is needed"),
         (["proof.json", *both, "--target", "0"], "class 0 is demanded"),
         (["proof.json", *both, "--delta", "0.06"], "delta 0.06 is demanded"),
         (["proof.json", "extra.npz", *both], "no certificate is about the network or box"),

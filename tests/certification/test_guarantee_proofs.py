@@ -36,7 +36,7 @@ def test_certificate_of_smaller_delta_is_rejected():
     wider = dataclasses.replace(ONE, shifts=pp.Shifts.of(NET, 0.06))
     verdict = proof(ONE).check(Guarantee((wider,)))
     assert not verdict.accepted
-    assert "cover the box of shifts" in verdict.reason
+    assert "cover the shift set" in verdict.reason
 
 
 def test_certificate_that_row_is_not_robust_is_rejected():

@@ -1,4 +1,4 @@
-"""Robustness over boxes of inputs, against mixed-integer programs and attacks on shift and miss."""
+"""Robustness over input boxes, against mixed-integer programs and attacks on shift and miss."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Certificate(Document):
         verdict = checker.check(self.text, parameters(net), demanded(box), intervals)
         if verdict.statement is None or shifts is None or covers(verdict.statement, net, shifts):
             return verdict
-        reason = f"it does not cover the box of shifts; proved is only: {verdict.statement}"
+        reason = f"it does not cover the shift set; proved is only: {verdict.statement}"
         return verdict._replace(accepted=False, reason=reason)
 
     def __repr__(self) -> str:
@@ -411,7 +411,7 @@ class FixedPrediction(Document):
             return verdict
         wrong = ""
         if shifts is not None and not covers(proved, net, shifts):
-            wrong = "it does not cover the box of shifts"
+            wrong = "it does not cover the shift set"
         elif spaces is not None and proved.spaces != [written(space) for space in spaces]:
             wrong = "it is about other inputs"
         if not wrong:

@@ -91,7 +91,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = "proplace-certificate-1"  # the networks within delta
 FORMAT_BOX = "proplace-certificate-2"  # the networks of a shifts file
-FORMAT_INPUTS = "proplace-certificate-3"  # either of them, at every point of a box of inputs
+FORMAT_INPUTS = "proplace-certificate-3"  # either of them, at every point of an input box
 FORMAT_BUNDLE = "proplace-bundle-1"
 FORMAT_STATED = "proplace-bundle-2"  # with a statement in original units
 BUNDLES = FORMAT_BUNDLE, FORMAT_STATED
@@ -179,7 +179,7 @@ class Statement(NamedTuple):
         where = f"within delta {delta}"
         if self.shifts is not None:
             itself = "lies" if self.inside else "does not lie"
-            where = f"of the box of shifts {self.shifts} (the network itself {itself} in it)"
+            where = f"of the shift set {self.shifts} (the network itself {itself} in it)"
         if self.spaces is not None:
             what = f"no network {where} gives class {self.target}"
             return f"{self.verdict}: {what} at any input of {_spoken(self.spaces, self.ends)}"
@@ -285,7 +285,7 @@ def check_all(
             raise Rejected("a certificate of the bundle proves that the input is not robust")
         about = [(p.input, *p.ends, p.target) for p in said]
         if any(each != about[0] for each in about):
-            raise Rejected("the certificates of the bundle speak of different inputs or classes")
+            raise Rejected("the certificates of the bundle have different inputs or classes")
         if facts.get("format") == FORMAT_STATED:
             classes = max(2, len(nets[said[0].network].layers[-1][0]))
             sentence = Stated(facts["statement"], classes).check(said[0])
@@ -350,7 +350,7 @@ def _check(
 
 def _check_network(facts: dict[str, Any], network: Parameters) -> None:
     if facts["network"] != digest(network):
-        raise Rejected("the certificate speaks of another network: the digests differ")
+        raise Rejected("the certificate names another network: the digests differ")
 
 
 def _lacking(  # noqa: PLR0911
@@ -373,23 +373,23 @@ def _lacking(  # noqa: PLR0911
     if demand.margin is not None and not proved.margin >= demand.margin:
         return f"a margin of {demand.margin!r} is demanded"
     if demand.shifts not in (None, proved.shifts):
-        return f"the box of shifts {demand.shifts!a} is demanded"
+        return f"the shift set {demand.shifts!a} is demanded"
     (low, high), n = proved.ends, len(proved.input)
     down, up = demand.low, demand.high
     if down is not None and (len(down) != n or _outside(low, down, down)):
-        return f"a box of inputs down to {down!r} is demanded"
+        return f"an input box down to {down!r} is demanded"
     if up is not None and (len(up) != n or _outside(up, up, high)):
-        return f"a box of inputs up to {up!r} is demanded"
+        return f"an input box up to {up!r} is demanded"
     return None
 
 
 def _box(name: Any, network: Parameters, shifts: Shifts | None) -> Shifts:
     """Return the box that a certificate names, if it is the given one and fits the network."""
     if shifts is None:
-        raise Rejected("the certificate speaks of a box of networks: its shifts file is needed")
+        raise Rejected("the certificate names a shift set: its file is needed")
     alike = _shape(shifts.low) == _shape(shifts.high)
     if alike and name != digest(shifts):
-        raise Rejected("the certificate speaks of another box of shifts: the digests differ")
+        raise Rejected("the certificate names another shift set: the digests differ")
     if any(_shape(end) != _shape(network) or end[1:] != network[1:] for end in shifts):
         raise Rejected("the shifts have other shapes, biases or input maps than the network")
     if any(low > high for low, high in zip(*map(_flat, shifts), strict=True)):
@@ -471,7 +471,7 @@ class _Claim:
 
     def within(self, name: str, point: list[float]) -> None:
         if _outside(self.ends[0], point, self.ends[1]):
-            raise Rejected(f"{name} lies outside the box of inputs")
+            raise Rejected(f"{name} lies outside the input box")
 
     def limit(self, work: int) -> None:
         if work > self.most:
@@ -621,7 +621,7 @@ class _Claim:
             rows, shift = [self.fine(row) for row in W], self.exact(b)
             far = _outside(chain(*self.low[i][0]), chain(*rows), chain(*self.high[i][0]))
             if far or _outside(self.low[i][1], shift, self.high[i][1]):
-                where = "delta" if self.shifts is None else "the box of shifts"
+                where = "delta" if self.shifts is None else "the shift set"
                 raise Rejected(f"a {'weight' if far else 'bias'} of layer {i} lies outside {where}")
             h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
         if min(v - w for v, w in self.rivals(h, h)) >= self.margin:
@@ -905,7 +905,7 @@ class _Fixed:
         if _outside(low, ends[0], high) or _outside(low, ends[1], high):
             raise Rejected("a leaf does not cover what is left of its space")
         if (proved.delta, proved.shifts is None) != (self.delta, self.shifts is None):
-            raise Rejected("a leaf speaks of another set of networks")
+            raise Rejected("a leaf names another shift set")
         self.margin, self.left = min(self.margin, proved.margin), self.left - work
 
 

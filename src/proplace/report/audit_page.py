@@ -30,22 +30,22 @@ _TITLES: dict[Verdict, str] = {
 _MEANINGS = (
     (
         "Proved",
-        "The retrained network lies in the set of networks for which the promise was proved when it was "
-        "made. Nothing else need be asked; what it says of every answer was compared all the same.",
+        "The retrained network lies in the shift set for which the promise was proved. Its decision on "
+        "each counterfactual was compared all the same.",
     ),
     (
         "Hold today",
-        "The retrained model accepts all that was promised, but does not lie in the promised set: the "
-        "next retraining may break it.",
+        "The retrained model accepts all that was promised, but lies outside the shift set. The "
+        "next retraining may break the promise.",
     ),
     (
         "Broken",
-        "The retrained model refuses the answer, or an input near to it that was promised as well.",
+        "The retrained model refuses the counterfactual, or another value that was promised with it.",
     ),
     (
         "Undecided",
-        "The model looks at columns that promises do not hold, does not know a label, or the answer "
-        "lies so near to the boundary that rounding decides. It does not count as holding.",
+        "The model needs columns that promises do not hold, or rejects a label, or the counterfactual "
+        "lies so near the boundary that rounding decides. Undecided never counts as holding.",
     ),
 )
 
@@ -96,7 +96,7 @@ def write_audit_page(
             ("Ledger", Path(audit.ledger.name).name),
             ("Retrained model", audit.model),
             ("Open on", audit.as_of),
-            ("Looked at", audit.time.replace("T", " ")),
+            ("Audited", audit.time.replace("T", " ")),
         ),
         total=len(audit),
         parts=parts,
@@ -127,7 +127,7 @@ def _look(look: AuditGroup) -> dict[str, Any]:
     if look.inside:
         how = f"The new network lies in the promised set ({look.inside})."
     elif look.aligned:
-        how = "The new network lies outside of the promised set; each promise was tested."
+        how = "The new network lies outside the promised set. Each promise was tested."
         how += f" {_sentence(look.reason)}" if look.reason else ""
     else:
         how = f"Point by point, by prediction: {look.reason}."
@@ -146,14 +146,16 @@ def _alarms(audit: Audit) -> dict[str, Any] | None:
 
 def _broken(audit: Audit) -> _List:
     lead = (
-        "The retrained model does not keep these promises. Give these people new answers, retrain "
-        "within the promised set, or do not release it."
+        "The retrained model does not keep these promises. Retrain within the promised set, repair "
+        "the model, or give these people new answers."
     )
     return _list(audit, "broken", "Broken promises", lead)
 
 
 def _unknown(audit: Audit) -> _List:
-    return _list(audit, "undecided", "Undecided promises", "These do not count as holding.")
+    return _list(
+        audit, "undecided", "Undecided promises", "Undecided promises do not count as holding."
+    )
 
 
 def _list(audit: Audit, verdict: Verdict, title: str, lead: str) -> _List:
@@ -175,8 +177,8 @@ def _closest(audit: Audit) -> _List:
     held = np.flatnonzero(audit.verdicts.verdict == VERDICTS.index("holds"))
     chosen = held[np.argsort(audit.verdicts.margin[held], kind="stable")[:_CLOSEST]]
     numbers = [f"{value:.3g}" for value in audit.verdicts.margin[chosen]]
-    lead = "These hold with the smallest margins."
-    return _List("holds", "Where the next retraining may hurt", lead, "Margin",
+    lead = "The next retraining is most likely to break these promises."
+    return _List("holds", "Smallest margins", lead, "Margin",
                  _rows(audit, chosen, numbers), "")  # fmt: skip
 
 
@@ -185,7 +187,14 @@ def _rows(audit: Audit, chosen: Any, numbers: list[str]) -> tuple[_Row, ...]:
     notes = [NOTES[note] for note in audit.verdicts.note[chosen]]
     columns = (audit.recipients(ids), notes, numbers)
     return tuple(
-        _Row(one.promise, one.person or "erased", one.sentence, note, value, one.expires or "none")
+        _Row(
+            one.promise,
+            one.person or "erased",
+            one.sentence.partition(" This is proved for ")[0],  # the table of terms has the rest
+            note,
+            value,
+            one.expires or "none",
+        )
         for one, note, value in zip(*columns, strict=True)
     )
 
@@ -195,8 +204,8 @@ def _record(audit: Audit) -> list[tuple[str, str]]:
     return [
         ("Ledger", audit.ledger.name),
         ("Audit", written),
-        ("End of the chain when it was read", str(audit.head)),
-        ("SHA-256 of the retrained model, as the ledger keeps it", audit.model_digest),
+        ("Chain head of the ledger", str(audit.head)),
+        ("Retrained model in the ledger, SHA-256", audit.model_digest),
     ]
 
 

@@ -2,7 +2,7 @@
 
 const FORMAT_DELTA = "proplace-certificate-1"; // the networks within delta
 const FORMAT_BOX = "proplace-certificate-2"; // the networks of a file of shifts
-const FORMAT_INPUTS = "proplace-certificate-3"; // either of them, at every point of a box of inputs
+const FORMAT_INPUTS = "proplace-certificate-3"; // either of them, at every point of an input box
 const FORMAT_BUNDLE = "proplace-bundle-1";
 const FORMAT_STATED = "proplace-bundle-2"; // with a statement in original units
 const FORMAT_FIXED = "proplace-fixed-1";
@@ -15,16 +15,16 @@ function checkFields(facts, names) {
 
 function checkNetwork(facts, network) {
   if (facts.get("network") !== digestOf(network)) {
-    reject("the certificate speaks of another network: the digests differ");
+    reject("the certificate names another network: the digests differ");
   }
 }
 
 // The box that a certificate names, unless it is another one or does not fit the network.
 function boxOf(name, network, shifts) {
-  if (!shifts) reject("the certificate speaks of a box of networks: its shifts file is needed");
+  if (!shifts) reject("the certificate names a shift set: its file is needed");
   const { low, high } = shifts;
   if (shapeOf(low) === shapeOf(high) && name !== digestOf(shifts)) {
-    reject("the certificate speaks of another box of shifts: the digests differ");
+    reject("the certificate names another shift set: the digests differ");
   }
   if ([low, high].some((end) => shapeOf(end) !== shapeOf(network) || !sameFront(end, network))) {
     reject("the shifts have other shapes, biases or input maps than the network");
@@ -99,7 +99,7 @@ function certificatesOf(facts) {
   return proofs;
 }
 
-// Check a certificate, or a bundle, against all the networks and boxes that it speaks of.
+// Check a certificate, or a bundle, against all the networks and shift sets that it names.
 //
 // Each certificate finds its network and its box by their digests, and each network and each box that is given
 // must be named. A bundle promises one class to one input, so its certificates must all be about these, and
@@ -151,7 +151,7 @@ function checkBundle(statements) {
     sameNumbers(said.input, first.input) &&
     sameNumbers(said.low || said.input, first.low || first.input) &&
     sameNumbers(said.high || said.input, first.high || first.input);
-  if (!statements.every(same)) reject("the certificates of the bundle speak of different inputs or classes");
+  if (!statements.every(same)) reject("the certificates of the bundle have different inputs or classes");
 }
 
 // -- what is proved, in one line (that of the Python checker) ------------------------------------------------
@@ -177,7 +177,7 @@ function lineOf(said) {
   const { verdict, target, margin, input, shifts, inside, low, high } = said;
   const where = shifts === null
     ? `within delta ${deltaLine(said.delta)}`
-    : `of the box of shifts ${shifts} (the network itself ${inside ? "lies" : "does not lie"} in it)`;
+    : `of the shift set ${shifts} (the network itself ${inside ? "lies" : "does not lie"} in it)`;
   if (said.spaces) {
     return `${verdict}: no network ${where} gives class ${target} at any input of ${spacesLine(said)}`;
   }

@@ -2,7 +2,7 @@
 //
 // The claim. u = scale * x + shift (then matrix u + offset, where there is one) is what the first layer sees.
 // Each parameter lies in an interval [W, W'], [b, b']: within delta of the network, or in the box. All these
-// networks have at least the margin, which is >= 0, at x, or at every point of the box of inputs ("robust"); or the one in
+// networks have at least the margin, which is >= 0, at x, or at every point of the input box ("robust"); or the one in
 // the certificate is among them and has less ("not robust").
 //
 // Robust. At the first layer the least and the greatest pre-activations are sums of least and greatest
@@ -19,7 +19,7 @@
 // each of them below it. The least value of what is left over the box of first activations bounds the margin.
 // A tree cuts ranges at 0; each of its leaves must reach the margin.
 //
-// A box of inputs is a larger network: its first activations are the positive and the negative parts of the
+// An input box is a larger network: its first activations are the positive and the negative parts of the
 // inputs, then come those of the input maps, then the layers of the network on the two parts of u.
 
 const MOST_WORK = 60000000000; // nanoseconds, estimated beforehand: about a minute
@@ -72,7 +72,7 @@ class Claim {
     this.inner = this.widths.slice(1, -1);
   }
 
-  // The sizes of the larger network that takes a box of inputs.
+  // The sizes of the larger network that takes an input box.
   widen(n) {
     const { scale, shift, matrix } = this.network;
     if (scale || shift || !matrix) this.maps.push("scaler");
@@ -82,7 +82,7 @@ class Claim {
   }
 
   within(name, point) {
-    if (outside(this.low, point, this.high)) reject(`${name} lies outside the box of inputs`);
+    if (outside(this.low, point, this.high)) reject(`${name} lies outside the input box`);
   }
 
   limit(work) {
@@ -206,7 +206,7 @@ class Claim {
       const W = layer.W.map((row) => this.units(row)), b = this.units(layer.b);
       const far = W.some((row, k) => outside(low[i].W[k], row, high[i].W[k]));
       if (far || outside(low[i].b, b, high[i].b)) {
-        const where = this.box ? "the box of shifts" : "delta";
+        const where = this.box ? "the shift set" : "delta";
         reject(`a ${far ? "weight" : "bias"} of layer ${i} lies outside ${where}`);
       }
       v = this.affine(W, i ? v.map(positive) : v, b, p);
@@ -323,7 +323,7 @@ class Claim {
     };
   }
 
-  // The box of inputs and of minus them, whose positive parts are the first activations.
+  // The input box and of minus them, whose positive parts are the first activations.
   firstOfInputs() {
     const low = this.units(this.low), high = this.units(this.high), minus = (list) => list.map((v) => -v);
     return { low: [...low, ...minus(high)], high: [...high, ...minus(low)], p: this.K };
@@ -348,7 +348,7 @@ class Claim {
     const split = (end, other) => {
       const [first, ...rest] = end;
       const W = first.W.map((row, k) => [...row, ...minus(other[0].W[k])]);
-      return [null, ...fixed, { W, b: first.b }, ...rest]; // the box of inputs stands for the first layer
+      return [null, ...fixed, { W, b: first.b }, ...rest]; // the input box stands for the first layer
     };
     [this.lowEnds, this.highEnds] = [split(this.lowEnds, this.highEnds), split(this.highEnds, this.lowEnds)];
   }

@@ -1,7 +1,7 @@
 // What a certificate must prove to be of use, and what it lacks of that.
 //
 // A demand has any of: target, delta, margin (numbers), input, low, high (lists of numbers), shifts and network
-// (digests), and digest, that of the file. What is proved of a box of inputs reaches from `low` to `high`; a `delta` is proved of a box of
+// (digests), and digest, that of the file. What is proved of an input box reaches from `low` to `high`; a `delta` is proved of a box of
 // networks that holds all networks within it.
 
 // It proves something, but less than is demanded; `said` is what.
@@ -42,13 +42,13 @@ function lackOf(said, demand, network, box) {
   if (has("delta") && !coversDelta(said, demand.delta, network, box)) return `delta ${written(demand.delta)} is demanded`;
   if (has("input") && !sameNumbers(demand.input, said.input)) return "another input is demanded";
   if (has("margin") && !(said.margin >= demand.margin)) return `a margin of ${written(demand.margin)} is demanded`;
-  if (has("shifts") && demand.shifts !== said.shifts) return `the box of shifts ${demand.shifts} is demanded`;
+  if (has("shifts") && demand.shifts !== said.shifts) return `the shift set ${demand.shifts} is demanded`;
   const n = said.input.length, low = said.low || said.input, high = said.high || said.input;
   if (has("low") && (demand.low.length !== n || outside(low, demand.low, demand.low))) {
-    return "a box of inputs that reaches further down is demanded";
+    return "an input box that reaches further down is demanded";
   }
   if (has("high") && (demand.high.length !== n || outside(demand.high, demand.high, high))) {
-    return "a box of inputs that reaches further up is demanded";
+    return "an input box that reaches further up is demanded";
   }
   return "";
 }

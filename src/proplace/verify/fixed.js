@@ -158,7 +158,7 @@ class Fixed {
     }
     const sameDelta = this.delta.every((pair, i) => statement.delta.length && sameNumbers(pair, statement.delta[i]));
     if ((statement.shifts === null) !== (this.box === null) || !sameDelta) {
-      reject("a leaf speaks of another set of networks");
+      reject("a leaf names another shift set");
     }
     this.margin = Math.min(this.margin, statement.margin);
     this.left -= work;

@@ -160,8 +160,8 @@ const BADGES = {
 };
 
 const REDONE =
-  "The values above were encoded again, and the proof covers them. Names, units and the values of today are those of the sender: " +
-  "compare the SHA-256 of this certificate with the one in the letter.";
+  "This page has encoded the values of this sentence again, and the proof covers them. Names, units and the values of today are the " +
+  "sender's words. Compare the SHA-256 below with the one in your letter.";
 const NOT_REDONE = "The encoding was not redone: the file states nothing in original units.";
 
 const HINTS = { rejected: " Give it without those files to see what it proves of the others." };
@@ -175,7 +175,7 @@ function showProof(proof) {
   if (kind === "missing") {
     proof.missing.forEach((line) => card.append(element("p", { text: line })));
   } else if (kind === "rejected") {
-    card.append(element("p", { text: proof.lacks ? "It does not prove what you demand." : "It proves nothing about these files." }));
+    card.append(element("p", { text: proof.lacks ? "It proves less than you demand." : "It proves nothing about these files." }));
     card.append(element("p", { class: "reason", text: `Why: ${proof.lacks || proof.reason}.` }));
     if (proof.lacks) card.append(element("p", { text: "What it proves is only this:" }));
   }
@@ -183,7 +183,11 @@ function showProof(proof) {
     card.append(element("p", { text: `A bundle of ${proof.said.length} certificates about one input; all of them hold.` }));
   }
   if (proof.accepted) card.append(element("p", { class: "small", text: proof.sentence ? REDONE : NOT_REDONE }));
-  proof.said.forEach((said) => showStatement(card, said));
+  if (proof.sentence) {
+    const details = element("details", {}, element("summary", { text: "For specialists: the proof in encoded values" }));
+    proof.said.forEach((said) => showStatement(details, said));
+    card.append(details);
+  } else proof.said.forEach((said) => showStatement(card, said));
   if (proof.unnamed.length) card.append(element("p", { class: "small", text: `It says nothing about ${listed(proof.unnamed)}.${HINTS[kind] || ""}` }));
   card.append(element("p", { class: "small" }, "SHA-256 of this certificate: ", element("code", { text: proof.digest })));
   at("proofs").append(card);
@@ -206,7 +210,7 @@ function showStatement(card, said) {
   const rows = said.table.rows.map(([name, ...cells]) =>
     element("tr", {}, element("th", { scope: "row", text: name }), ...cells.map((text) => element("td", { text }))),
   );
-  const table = element("table", {}, element("caption", { text: "Inputs, in the units that the network takes" }));
+  const table = element("table", {}, element("caption", { text: "Encoded inputs" }));
   table.append(element("thead", {}, head), element("tbody", {}, ...rows));
   const details = element("details", {}, element("summary", { text: "All numbers" }));
   // What scrolls can be reached by keyboard.

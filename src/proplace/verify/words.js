@@ -14,7 +14,7 @@ function radiiOf(delta, layers) {
   return delta.map(([w, b], i) => (layers[i].b ? [w, b] : [w]));
 }
 
-// The set of networks, as the end of "every network ...".
+// The shift set, as the end of "every network ...".
 function networksWords(said, layers, boxName) {
   if (said.shifts !== null) {
     return `whose weights and biases lie between the ends in the file ${boxName}`;
@@ -35,7 +35,7 @@ function sentenceOf(said, layers, boxName) {
     const where = said.low ? "every input in the box below" : "the input below";
     return `Every network ${networks} gives class ${said.target} to ${where}, with a margin of at least ${margin}.`;
   }
-  const where = said.low ? "a point of the box of inputs below" : "the input below";
+  const where = said.low ? "a point of the input box below" : "the input below";
   return (
     `Class ${said.target} does not keep a margin of ${margin}: the certificate holds a network ${networks}, ` +
     `and at ${where} its margin for class ${said.target} is below ${margin}.`

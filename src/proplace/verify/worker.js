@@ -38,7 +38,7 @@ async function modelOf(name, bytes) {
     const { network, shifts } = await readModel(bytes), thing = network || shifts;
     const layers = (network || shifts.low).layers, outputs = layers.at(-1).W.length;
     const sizes = [inputsOf(network || shifts.low), ...layers.map(({ W }) => W.length)].join("-");
-    const kind = network ? "network" : "box of networks";
+    const kind = network ? "network" : "shift set";
     return { name, network, shifts, digest: digestOf(thing), words: `${kind}, ${sizes} (${plural(outputs, "output")})` };
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
@@ -51,7 +51,7 @@ function missingOf(proofs, models) {
   const has = (digest) => models.some((model) => model.digest === digest);
   const wanted = new Map();
   for (const proof of proofs) {
-    for (const [field, what] of [["network", "network"], ["shifts", "box of networks (shifts)"]]) {
+    for (const [field, what] of [["network", "network"], ["shifts", "shift set (shifts.npz)"]]) {
       const digest = proof.get(field);
       if (typeof digest === "string" && /^[0-9a-f]{64}$/.test(digest) && !has(digest)) wanted.set(digest, what);
     }
@@ -74,7 +74,7 @@ function proofOf(name, bytes, models, { alone, demand, tick }) {
     return { ...found, reason: error.message };
   }
   const missing = models.some((model) => model.network) ? missingOf(proofs, models) : ["Add the .npz file of its network."];
-  if (missing.length) return { ...found, missing, reason: "a file that it speaks of is missing" };
+  if (missing.length) return { ...found, missing, reason: "a file that it names is missing" };
   const names = new Set(proofs.flatMap((proof) => [proof.get("network"), proof.get("shifts")]));
   const named = models.filter((model) => names.has(model.digest));
   const all = alone || isBundle(facts);
