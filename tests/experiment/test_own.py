@@ -63,7 +63,7 @@ def test_retrained_networks_keep_architecture_and_scaling(files, tmp_path):
     task = Task(own.name, 0, own=own)
     made = problem(task, tmp_path)
     assert made.delta == 0.02
-    rows = own.data.X  # the model scales its table itself
+    rows = own.data.X
     assert (rows.min(), rows.max()) == pytest.approx((0.0, 1.0))
     np.testing.assert_array_equal(made.net.predict(rows), net.predict(X))
     nets = [each for group in made.nets.retrained.values() for each in group]

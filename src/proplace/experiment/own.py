@@ -1,14 +1,15 @@
 """The experiment on a table and a model of the user.
 
 The given model is the current network. Retrained networks have its architecture and its input transform
-and are trained as those of the paper, on halves of the table. Distances are over the columns that the
-network receives, and people are bound by the schema of the model.
+and are trained as those of the paper, on halves of the table. If the model encodes its table itself,
+distances are over the encoded columns and its schema binds people. Otherwise columns are scaled to
+[0, 1] by their range, and a column of 0 and 1 is a category.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from proplace.experiment.archive import Trained, train_all
 from proplace.experiment.data import Dataset, halves
 from proplace.experiment.settings import Settings
 from proplace.loaders.model import Model
-from proplace.schema import Schema
+from proplace.schema import Binary, Continuous, Schema
 from proplace.tables.files import open_table
 from proplace.tables.rows import training_rows
 
@@ -142,4 +143,25 @@ def _read(own: Own) -> tuple[Dataset, Network]:
     known, rows, positions = training_rows(model, frame, declared=model.declared)
     y = np.array([texts.index(str(labels[i])) for i in positions], dtype=np.int64)
     first, second = halves(y)
-    return _Table(own.name, frame, y, known.schema, first, second, rows=rows), net
+    schema = known.schema
+    if not (model.has_preprocessing or model.declared):
+        rows, schema, net = _scaled(rows, schema, net)
+    return _Table(own.name, frame, y, schema, first, second, rows=rows), net
+
+
+def _scaled(rows: Array, schema: Schema, net: Network) -> tuple[Array, Schema, Network]:
+    """Scale columns to [0, 1] by their range, as those of the paper, and the network with them."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    width = np.where(high > low, high - low, 1.0)
+    scaled = (rows - low) / width
+    features = [
+        Binary(name)
+        if np.isin(column, [0.0, 1.0]).all()
+        else Continuous(name, 0, 1, scaling="none")
+        for name, column in zip(schema.by_name, scaled.T, strict=True)
+    ]
+    before = net.input_transform
+    scale = np.ones_like(low) if before.scale is None else before.scale
+    shift = np.zeros_like(low) if before.shift is None else before.shift
+    transform = replace(before, scale=scale * width, shift=scale * low + shift)
+    return scaled, Schema(features), net.with_input_transform(transform)
