@@ -286,7 +286,8 @@ def test_risk_and_held_out_models_work_with_refits(lender):
     assert "N = 3 refits on bootstrap rows" in found.statement or not found.success
 
 
-def test_progress_is_shown_when_requested(lender, capsys):
+def test_progress_is_shown_when_requested(lender, capsys, monkeypatch):
+    monkeypatch.setattr("proplace.core.progress._SECONDS", 0.0)  # between two lines
     pipe, table, decided = lender
     asked = {"refits": 2, "target": "yes", "k": 5, "deltas": [0.001], "validity": 0.0}
     pp.calibrate_delta(pipe, table, decided, **asked)
