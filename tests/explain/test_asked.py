@@ -88,9 +88,7 @@ def test_request_equals_same_words_in_schema(explainer):
 @pytest.mark.filterwarnings("always::proplace.core.errors.DraftWarning")
 def test_age_that_request_leaves_free_is_pointed_out_once_per_fit():
     explainer = pp.Proplace(PIPE, 0.003, k=6).fit(FRAME)
-    with pytest.warns(
-        DraftWarning, match="'age' may grow with time.* name it in increasing or "
-    ) as caught:
+    with pytest.warns(DraftWarning, match="may lower 'age', .* Add it to increasing or ") as caught:
         explainer.explain(REFUSED[:1], "granted")
     assert [warning.filename for warning in caught] == [__file__]
     with warnings.catch_warnings():

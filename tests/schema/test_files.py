@@ -109,6 +109,8 @@ def document(**changes):
     [
         ("s.json", "{", ["JSON"]),
         ("s.yaml", "a: [", ["YAML", "line 1"]),
+        ("s.yaml", "a:\n  - b\n c: d\n", ["not valid YAML: line 3: expected"]),
+        ("s.yaml", "a:\n\t- b\n", ["line 2: found character '"]),
         ("s.yaml", "!!python/object:os.system {}", ["YAML"]),
         ("s.yaml", "", ["format: proplace-schema-1", "None"]),
         ("s.json", "[1]", ["format: proplace-schema-1"]),

@@ -248,10 +248,10 @@ def test_ages_and_protected_traits_are_pointed_out_until_they_are_named():
     with pytest.warns(DraftWarning) as caught:
         drafted = Schema.infer(frame)
     assert [str(warning.message) for warning in caught] == [
-        "'MaritalStatus' and 'sex' may be protected traits, and counterfactuals may change them; name "
-        "them in immutable",
-        "'age' and 'monthsSinceDefault' may grow with time, and counterfactuals may lower them; name "
-        "them in increasing or immutable",
+        "Counterfactuals may change 'MaritalStatus' and 'sex', but the names suggest a protected trait. "
+        "Add them to immutable.",
+        "Counterfactuals may lower 'age' and 'monthsSinceDefault', but the names suggest an age. Add "
+        "them to increasing or immutable.",
     ]
     named = {"immutable": ["sex", "MaritalStatus", "age"], "increasing": ["monthsSinceDefault"]}
     assert Schema.infer(frame, **named) == drafted.restrict(**named)

@@ -99,7 +99,7 @@ def _load(path: Path) -> dict[Any, Any]:
             name=path.name,
         ) from None
     except (yaml.YAMLError, ValueError) as error:
-        words = clipped(visible(" ".join(str(error).split())), 4 * VALUE)
+        words = clipped(visible(_reason(error)), 4 * VALUE)
         kind = "YAML" if suffix in _YAML else "JSON"
         raise SchemaError(f"{path.name}: not valid {kind}: {words}", name=path.name) from None
     found = raw.get("format") if isinstance(raw, dict) else None
@@ -110,6 +110,13 @@ def _load(path: Path) -> dict[Any, Any]:
             name=path.name,
         )
     return raw
+
+
+def _reason(error: Exception) -> str:
+    """Return the problem of a file that cannot be parsed, with the line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def _text(path: Path) -> str:

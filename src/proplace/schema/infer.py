@@ -274,39 +274,30 @@ def decision_notes(features: Sequence[AnyFeature]) -> list[str]:
     --------
     >>> for note in decision_notes([Binary("sex"), Continuous("age", 18, 90)]):
     ...     print(note)
-    'sex' may be a protected trait, and counterfactuals may change it; name it in immutable
-    'age' may grow with time, and counterfactuals may lower it; name it in increasing or immutable
+    Counterfactuals may change 'sex', but the name suggests a protected trait. Add it to immutable.
+    Counterfactuals may lower 'age', but the name suggests an age. Add it to increasing or immutable.
     """
     free = [feature for feature in features if not feature.immutable]
-    traits = [feature.name for feature in free if is_protected(feature)]
+    traits = [feature for feature in free if is_protected(feature)]
     ages = [
-        feature.name
+        feature
         for feature in free
         if grows_with_time(feature)
-        and feature.name not in traits
+        and feature not in traits
         and getattr(feature, "direction", None) is None
     ]
     notes = []
-    if traits:
-        verb, it = (
-            ("may be protected traits", "them")
-            if traits[1:]
-            else ("may be a protected trait", "it")
-        )
-        notes.append(
-            f"{_named(traits)} {verb}, and counterfactuals may change {it}; name {it} in immutable"
-        )
-    if ages:
-        it = "them" if ages[1:] else "it"
-        notes.append(
-            f"{_named(ages)} may grow with time, and counterfactuals may lower {it}; name {it} in "
-            "increasing or immutable"
-        )
+    for found, verb, kind, option in (
+        (traits, "change", "a protected trait", "immutable"),
+        (ages, "lower", "an age", "increasing or immutable"),
+    ):
+        if found:
+            names = enumerated(short(feature.name) for feature in found)
+            name, it = ("names suggest", "them") if found[1:] else ("name suggests", "it")
+            notes.append(
+                f"Counterfactuals may {verb} {names}, but the {name} {kind}. Add {it} to {option}."
+            )
     return notes
-
-
-def _named(names: list[str]) -> str:
-    return enumerated(map(short, names))
 
 
 def grows_with_time(feature: AnyFeature) -> bool:

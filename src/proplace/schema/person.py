@@ -175,7 +175,7 @@ class Person:
         self.x: Array = _rows(x, schema.width)[0].copy()
         self._profile = schema.profile_columns
         self._range = schema.lower, schema.upper
-        limits = (*_limits(schema, self.x), *_own_values(schema, self.x, kept))
+        limits = _limits(schema, self.x, kept)
         self._limits = (*limits, *schema.compiled.ranges)
         self.lower, self.upper = schema.lower.copy(), schema.upper.copy()
         self._slack: Array = np.full(schema.width, TOLERANCE)
@@ -287,14 +287,15 @@ class Person:
 # -- limits of one feature -------------------------------------------------------------------------
 
 
-def _limits(schema: Schema, x: Array) -> tuple[_Limit, ...]:
-    """Return limits that follow from the person's own value."""
+def _limits(schema: Schema, x: Array, kept: Collection[int]) -> tuple[_Limit, ...]:
+    """Return limits that follow from the person's own values."""
     found: list[_Limit] = []
-    for feature, span in zip(schema.features, schema.spans, strict=True):
+    for number, (feature, span) in enumerate(zip(schema.features, schema.spans, strict=True)):
         j = np.arange(span.start, span.stop)
         here = x[j]
-        if feature.immutable:
-            found.append(_Limit(f"{feature.title} is immutable", j, here, here, exact=True))
+        if feature.immutable or number in kept:
+            how = "is immutable" if feature.immutable else "keeps its value"
+            found.append(_Limit(f"{feature.title} {how}", j, here, here, exact=True))
         if isinstance(feature, Categorical):
             continue
         column = schema.columns[span.start].with_value(float(here[0]))
@@ -315,17 +316,6 @@ def _limits(schema: Schema, x: Array) -> tuple[_Limit, ...]:
             bound = here[0] - feature.max_decrease / feature.scale
             found.append(_above(label, j, column, bound))
     return tuple(found)
-
-
-def _own_values(schema: Schema, x: Array, numbers: Collection[int]) -> list[_Limit]:
-    """Return limits that keep the person's values of some features."""
-    found = []
-    for number in sorted(set(numbers)):
-        feature, span = schema.features[number], schema.spans[number]
-        j = np.arange(span.start, span.stop)
-        how = "is immutable" if feature.immutable else "keeps its value"
-        found.append(_Limit(f"{feature.title} {how}", j, x[j], x[j], exact=True))
-    return found
 
 
 def _above(label: str, j: Integers, column: Column, bound: float) -> _Limit:

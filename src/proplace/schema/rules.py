@@ -85,23 +85,9 @@ class Then(values.Checked):
             return f"{name} is {_between(self.at_least, self.at_most)}"
         parts = []
         if self.at_least is not None:
-            least = self.at_least
-            parts.append(
-                "does not fall"
-                if least == 0
-                else f"rises by at least {num(least)}"
-                if least > 0
-                else f"falls by at most {num(-least)}"
-            )
+            parts.append(_change(self.at_least, "does not fall", "at least", "at most"))
         if self.at_most is not None:
-            most = self.at_most
-            parts.append(
-                "does not rise"
-                if most == 0
-                else f"rises by at most {num(most)}"
-                if most > 0
-                else f"falls by at least {num(-most)}"
-            )
+            parts.append(_change(self.at_most, "does not rise", "at most", "at least"))
         return f"{name} {' and '.join(parts)}"
 
     def problems(self, features: Features) -> list[str]:
@@ -281,6 +267,12 @@ def _between(lower: float | None, upper: float | None) -> str:
     if lower is None or upper is None:
         return f"at least {num(lower)}" if lower is not None else f"at most {num(upper or 0.0)}"
     return f"exactly {num(lower)}" if lower == upper else f"from {num(lower)} to {num(upper)}"
+
+
+def _change(end: float, none: str, rise: str, fall: str) -> str:
+    if not end:
+        return none
+    return f"rises by {rise} {num(end)}" if end > 0.0 else f"falls by {fall} {num(-end)}"
 
 
 def _either(labels: Label | Sequence[Label]) -> str:

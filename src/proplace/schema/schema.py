@@ -706,7 +706,8 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
             name="ranges",
             value=feature.name,
         )
-    low, high = _inherited(feature, ends)
+    low, high = ends
+    low, high = feature.lower if low is None else low, feature.upper if high is None else high
     if low is not None and high is not None and not low < high:
         raise OptionError(
             f"the range of {feature.name!r} would be {num(low)} to {num(high)}, with one end from the "
@@ -727,12 +728,6 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
         )
     found = _between(feature, low, high)
     return replace(found, drafted=feature.drafted and None in ends)
-
-
-def _inherited(feature: Continuous, ends: Range) -> Range:
-    """Return the ends of a range, with the feature's own ends for those that a request leaves out."""
-    low, high = ends
-    return feature.lower if low is None else low, feature.upper if high is None else high
 
 
 def _between(feature: Continuous, low: float | None, high: float | None) -> Continuous:
