@@ -169,7 +169,8 @@ def test_reason_of_already_valid_names_label():
         assert found.reason.startswith("the network gives class 'approved' already")
 
 
-def test_times_of_fit_and_of_target_are_counted_and_shown(capsys):
+def test_times_of_fit_and_of_target_are_counted_and_shown(capsys, monkeypatch):
+    monkeypatch.setattr("proplace.core.progress._SECONDS", 0.0)
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
     explainer = pp.Proplace(net, 0.05, k=3).fit(train, progress=True)

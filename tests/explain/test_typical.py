@@ -13,7 +13,7 @@ import proplace as pp
 from proplace.baselines import METHODS
 from proplace.core.errors import OptionError
 from proplace.explain import answer as module
-from proplace.explain.prove import Clock
+from proplace.explain.prove import Deadlines
 from support.errors import raises
 from support.people import WITHOUT_STEPS, World, check_promise, random_network, same
 
@@ -96,7 +96,7 @@ def test_walk_follows_search_that_used_up_its_time(monkeypatch):
         lambda *given, **options: search(*given, **options | {"deadline": math.inf}),
     )
     over = classmethod(lambda cls, _: cls(search=time.monotonic()))
-    monkeypatch.setattr(Clock, "of", over)
+    monkeypatch.setattr(Deadlines, "of", over)
     same(usual, explainer.explain(people, typical=True))
 
 
@@ -131,7 +131,7 @@ def test_walk_mixes_numbers_in_other_categories():
 def test_walk_without_time_names_limit(monkeypatch):
     explainer, people = fitted(0)
     over = classmethod(lambda cls, _: cls(proof=time.monotonic()))
-    monkeypatch.setattr(Clock, "of", over)
+    monkeypatch.setattr(Deadlines, "of", over)
     result = explainer.explain(people, typical=True)
     assert any(e.found and not e.typical for e in result)
     for e in result:

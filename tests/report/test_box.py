@@ -10,7 +10,7 @@ import pytest
 
 import proplace as pp
 from proplace.core.transforms import Fold
-from proplace.explain.words import Terms, proved, within
+from proplace.explain.words import ReportTerms, describe_networks, is_proved_robust
 from proplace.report import page
 from proplace.report.plots import (
     FACTORS,
@@ -74,7 +74,7 @@ def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
     assert f"every model of the set with the SHA-256 {box.digest[:12]}… (an interval" in said
     folds = [Fold.none(x.W, x.b).scaled(2.0 * np.ones(len(x.W))) for x in lender.net.layers]
     folded = pp.Network([(x.W, x.b) for x in lender.net.layers], folds=folds)
-    said = within(with_current(result[0].setting, network=folded))
+    said = describe_networks(with_current(result[0].setting, network=folded))
     assert "weights and biases, those with batch norm folded in)" in said
 
 
@@ -94,10 +94,10 @@ def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, bo
 
 def test_one_network_alone_is_no_promise_about_others(result, lender, history):
     one = about(result[0], pp.Shifts.bounding([lender.net]))
-    assert not proved(one)
+    assert not is_proved_robust(one)
     assert "the current model only: a retrained model" in one.describe().sentence
     other = about(result[0], pp.Shifts.bounding([history[0]]))
-    assert proved(other)  # every model of the set: another than the one in use
+    assert is_proved_robust(other)  # every model of the set: another than the one in use
     assert "outside this set" in other.describe().sentence
 
 
@@ -118,7 +118,7 @@ def facts(found):
 
 
 def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
-    terms, plain = Terms.of(result, LOAN), [None] * len(result)
+    terms, plain = ReportTerms.of(result, LOAN), [None] * len(result)
     said = "Of 59 retrainings, 59 honour each promise."
     found = page.promises(result, terms, plain, (), said)
     names = [fact.name for fact in found]
@@ -139,12 +139,12 @@ def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):
     layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
     strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
     mixed = pp.Explanations([result[0], about(result[1], box, network=strict)])
-    promised = page.promises(mixed, Terms.of(mixed, LOAN), [None, None], ())[0].value
+    promised = page.promises(mixed, ReportTerms.of(mixed, LOAN), [None, None], ())[0].value
     assert "accepts 1 of the 2 answers that are called proved" in promised
 
 
 def test_figures_and_the_record_name_the_set(result, box):
-    figures = facts(page.figures(result, [None, None], Terms.of(result, LOAN), ()))
+    figures = facts(page.figures(result, [None, None], ReportTerms.of(result, LOAN), ()))
     assert figures["answers proved for every model of the set"] == "2 of 2"
     assert figures["weights and biases that may change"] == "153 of 153"
     record = facts(page.record(result))
@@ -162,7 +162,7 @@ def test_frozen_parameters_are_not_counted_as_moving(lender, result, box):
     high[0] = pairs[0]
     some = pp.Shifts(box.low, box.high.with_layers(high))
     frozen = pp.Explanations([about(e, some) for e in result])
-    figures = facts(page.figures(frozen, [None, None], Terms.of(frozen, LOAN), ()))
+    figures = facts(page.figures(frozen, [None, None], ReportTerms.of(frozen, LOAN), ()))
     left = 153 - first.W.size - first.b.size
     assert figures["weights and biases that may change"] == f"{left} of 153"
 
@@ -177,7 +177,7 @@ def test_retrained_networks_lie_in_the_set_or_not(result, lender, history):
 
 def test_words_are_those_of_a_set(result, lender):
     def words(found):
-        return facts(page.glossary(found, Terms.of(found, LOAN), compares=True))
+        return facts(page.glossary(found, ReportTerms.of(found, LOAN), compares=True))
 
     ours, plain = words(result), words(lender.result)
     assert "delta" not in ours
@@ -197,7 +197,7 @@ def test_words_are_those_of_a_set(result, lender):
 
 def test_the_curve_is_drawn_against_the_size_of_the_box(result):
     pytest.importorskip("matplotlib")
-    e, terms = result[0], Terms.of(result, LOAN)
+    e, terms = result[0], ReportTerms.of(result, LOAN)
     ours, plain = margin_curves([e], [None])
     axes = new_figure(4, 4).subplots()
     draw_margins(axes, ours, plain, e, terms)

@@ -12,7 +12,7 @@ import pytest
 
 import proplace as pp
 from oracles import forward, margin_of
-from proplace.explain.words import Terms
+from proplace.explain.words import ReportTerms
 from proplace.report.geometry import worst_margins
 from proplace.report.page import Moves, figures, glossary, lead, promises
 from proplace.report.plots import FACTORS, _lasts, margin_curves
@@ -83,11 +83,11 @@ def test_answers_that_are_not_proved_are_not_counted_as_such(some):
     said = lead(mixed, LOAN)
     assert "2 of 3 answers are proved: every model" in said
     assert said.endswith("The others are shown for the current model only.")
-    shown = figures(mixed, [None] * 3, Terms.of(mixed, LOAN), [])
+    shown = figures(mixed, [None] * 3, ReportTerms.of(mixed, LOAN), [])
     values = {fact.name: fact.value for fact in shown}
     assert values["answers proved for every model within delta"] == "2 of 3"
-    assert Terms.of(mixed, LOAN).answers == "answers"  # not "robust answers"
-    assert Terms.of(some, LOAN).answers == "robust answers"
+    assert ReportTerms.of(mixed, LOAN).answers == "answers"  # not "robust answers"
+    assert ReportTerms.of(some, LOAN).answers == "robust answers"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_without_a_delta_nothing_is_promised_beyond_the_model(lender, method, tm
 def test_nobody_with_an_answer(lender):
     none = lender.explainer.explain(lender.frame.iloc[:2].assign(debt=np.nan))
     assert lead(none, LOAN).endswith("2 applicants. There is no answer for any of them.")
-    said = promises(none, Terms.of(none, LOAN), [None, None], lender.retrained)
+    said = promises(none, ReportTerms.of(none, LOAN), [None, None], lender.retrained)
     assert [fact.name for fact in said] == ["Proved", "Not proved"]
 
 
@@ -233,7 +233,9 @@ def test_captions_never_say_more_than_the_curves_show(lender):
 
 def test_words_that_are_not_used_are_not_explained(lender, some):
     def words(result, *, compares):
-        return {fact.name for fact in glossary(result, Terms.of(result, LOAN), compares=compares)}
+        return {
+            fact.name for fact in glossary(result, ReportTerms.of(result, LOAN), compares=compares)
+        }
 
     everything = words(some, compares=True)
     assert {"delta", "margin", "certificate", "region", "robust neighbour"} <= everything
@@ -247,7 +249,7 @@ def test_words_that_are_not_used_are_not_explained(lender, some):
     assert words(plain, compares=True) == everything - missing
     box = pp.Proplace(lender.net, DELTA, schema=SCHEMA, region="box").fit(lender.frame)
     assert "region" not in words(box.explain(people), compares=True)
-    for fact in glossary(some, Terms.of(some, LOAN), compares=True):
+    for fact in glossary(some, ReportTerms.of(some, LOAN), compares=True):
         assert len(fact.value) < 200
         assert "{" not in fact.value
 

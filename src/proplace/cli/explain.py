@@ -390,9 +390,9 @@ def _show(result: Explanations) -> None:
 
 
 def _within(answer: Explanation) -> str:
-    from proplace.explain.words import in_delta  # noqa: PLC0415
+    from proplace.explain.words import short_networks  # noqa: PLC0415
 
-    return "within delta" if answer.setting is None else in_delta(answer.setting)
+    return "within delta" if answer.setting is None else short_networks(answer.setting)
 
 
 def echo_json(result: Explanations, row: int | None, agreement: Mapping[str, Any]) -> None:

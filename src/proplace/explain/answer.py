@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proplace.explain.diverse import diverse
-from proplace.explain.prove import Clock, Prover, fixed_prediction, guaranteed_ranges
+from proplace.explain.prove import Deadlines, Prover, fixed_prediction, guaranteed_ranges
 from proplace.explain.results import Finding
 from proplace.region.neighbours import Neighbours
 from proplace.region.pieces import box_pieces, hull_pieces
@@ -63,7 +63,7 @@ class OnePerson:
     schema: Schema  # its ranges contain the person's own numbers
     x: Array
     request: Request
-    clock: Clock
+    clock: Deadlines
     robust: RobustRows
     values: Values  # legal values of sparse counterfactuals
     ends: tuple[Array, Array]  # smallest and largest value of each column of the training rows
@@ -84,7 +84,7 @@ class OnePerson:
             isinstance(f, Continuous) and f.drafted and not f.immutable
             for f in self.schema.features
         )
-        if found[0].status not in _UNANSWERED or self.clock.over or drafted:
+        if found[0].status not in _UNANSWERED or self.clock.expired or drafted:
             return found
         guarantee, rows = self.explainer.guarantee_, self.explainer.rows_
         proved = fixed_prediction(
@@ -94,7 +94,7 @@ class OnePerson:
 
     def _find(self, kept: frozenset[int]) -> Finding:
         """Find the best counterfactual that keeps some features, by their numbers."""
-        if kept and self.clock.over:
+        if kept and self.clock.expired:
             return self._none("not_found", NO_TIME)
         return self._sparse(kept) if self.request.sparse else self._nearest(kept)
 
@@ -348,7 +348,7 @@ class OnePerson:
                 return near
         typical = self._filter(kept)
         found = self._few_changes(kept, near, typical)
-        if found.found or typical is None or self.clock.over:
+        if found.found or typical is None or self.clock.expired:
             return found
         found = self._few_changes(kept, near, None)
         return replace(found, reason=f"{found.reason}; {_ATYPICAL}") if found.found else found
@@ -388,7 +388,7 @@ class OnePerson:
         found = sparse.run(rows, most, nearest=self.request.prefer == "nearest")
         proved = self.prover.first(found, person, self.request.target, until=clock.proof)
         if proved is None:
-            if clock.over:
+            if clock.expired:
                 return self._none("not_found", NO_TIME, timed_out=True)
             changes = f"at most {most} change{'s' * (most != 1)} was found; raise max_changes"
             return self._none("not_found", f"no robust point with {changes}")
@@ -403,7 +403,7 @@ class OnePerson:
             distance=self._distance(proved.point),
             margin=proved.margin,
             certificate=proved.proof,
-            timed_out=clock.over,
+            timed_out=clock.expired,
         )
 
     def _changes(self, finding: Finding) -> int:
@@ -467,7 +467,7 @@ class Attempt:
         goals = self.fallback[:3]
         return own, [point + step * (goal - point) for step in _REPAIRS for goal in goals]
 
-    def solver_failure(self, clock: Clock) -> str:
+    def solver_failure(self, clock: Deadlines) -> str:
         """Describe the failure if only a neighbour was proved."""
         outcome = self.outcome
         if outcome.solver_failure:
@@ -478,7 +478,7 @@ class Attempt:
             return "its solution failed the exact test"
         return ""
 
-    def why_none(self, clock: Clock) -> tuple[Status, str]:
+    def why_none(self, clock: Deadlines) -> tuple[Status, str]:
         """Return the status and the reason if no point is proved."""
         outcome = self.outcome
         if outcome.solver_failure:
@@ -489,7 +489,7 @@ class Attempt:
             who = members[0].description if len(members) == 1 else f"for each of {names}"
             none = f"no point within the features' ranges and rules is robust {who}"
             return "infeasible_rules" if self.restricted else "no_robust_neighbour", none
-        if clock.over:
+        if clock.expired:
             return "not_found", NO_TIME
         if self.grids and outcome.point is not None:
             return "not_found", _NO_LEGAL_VALUES

@@ -31,7 +31,7 @@ from proplace.core.options import processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, Request
 from proplace.explain.parallel import Workers
-from proplace.explain.prove import Clock
+from proplace.explain.prove import Deadlines
 from proplace.explain.record import Provenance, rows_digest
 from proplace.explain.results import ANSWERED, FOUND, Explanation, Explanations, Finding, Setting
 from proplace.loaders.model import Model
@@ -486,7 +486,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         The current model decides the status. The reason names required models that refuse. With several
         members, the certificate is kept if it proves all of them.
         """
-        start, clock = time.monotonic(), Clock.of(self.time_limit)
+        start, clock = time.monotonic(), Deadlines.of(self.time_limit)
         reason = f"the network gives {self.model_.class_name(target)} already"
         margin, certificate = np.nan, None
         if not self.certifies:
@@ -505,7 +505,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
                 where = "of the box of shifts" if box else "within delta"
                 how = f"under every network {where}{' and all others' * several}"
             elif found.undecided[0]:
-                late = " in the time limit" if clock.over else ""
+                late = " in the time limit" if clock.expired else ""
                 how = f"whether robustly{whose} is not decided{late}"
             reason = f"{reason}, {how}"
             refusing = [each.name for each in members if each.rejects(x, target)]

@@ -20,7 +20,7 @@ from proplace.core.request import DEFAULT_TIME_LIMIT
 from proplace.core.text import listing, short
 from proplace.explain.answer import OnePerson
 from proplace.explain.base import Explainer
-from proplace.explain.prove import Clock
+from proplace.explain.prove import Deadlines
 from proplace.explain.required_models import check_required, members_of, read_required
 from proplace.loaders.coordinates import shifts_for
 from proplace.loaders.model import Model
@@ -314,7 +314,7 @@ class Proplace(Explainer):
                 self.schema_.widened(x),
                 x,
                 request,
-                Clock.of(self.time_limit),
+                Deadlines.of(self.time_limit),
                 self._robust_rows(request.target),
                 self._values[request.target],
                 self._ends,

@@ -50,7 +50,7 @@ _ROUNDING = 2.0**-48  # relative: far more than the rounding of a cell, a sum an
 
 
 @dataclass(frozen=True)
-class Clock:
+class Deadlines:
     """Deadlines of search, writing and proof of a counterfactual, by ``time.monotonic``."""
 
     search: float = math.inf
@@ -58,7 +58,7 @@ class Clock:
     proof: float = math.inf
 
     @classmethod
-    def of(cls, time_limit: float | None) -> Clock:
+    def of(cls, time_limit: float | None) -> Deadlines:
         """Return the deadlines of a search that starts now."""
         if time_limit is None:
             return cls()
@@ -67,7 +67,7 @@ class Clock:
         return cls(end - reserve, end - reserve / 2.0, end)
 
     @property
-    def over(self) -> bool:
+    def expired(self) -> bool:
         """True if the search has no time left."""
         return time.monotonic() >= self.search
 

@@ -49,7 +49,7 @@ Status = Literal[
 ]
 
 
-class Meaning(NamedTuple):
+class StatusInfo(NamedTuple):
     """Properties of a status: with a counterfactual, certified, and its description."""
 
     found: bool
@@ -57,23 +57,23 @@ class Meaning(NamedTuple):
     text: str
 
 
-STATUSES: Mapping[Status, Meaning] = {
-    "optimal": Meaning(
+STATUSES: Mapping[Status, StatusInfo] = {
+    "optimal": StatusInfo(
         True, True, "proved: within the gap of the nearest robust point of the region"
     ),
-    "feasible": Meaning(True, True, "certified robust, not proved to be nearest"),
-    "valid": Meaning(True, False, "accepted by the current model, not certified robust"),
-    "already_valid": Meaning(False, False, "the model gives the target class already"),
-    "no_robust_neighbour": Meaning(False, False, "no training row is robust at this delta"),
-    "infeasible_rules": Meaning(False, False, "the rules leave no robust point"),
-    "fixed_prediction": Meaning(
+    "feasible": StatusInfo(True, True, "certified robust, not proved to be nearest"),
+    "valid": StatusInfo(True, False, "accepted by the current model, not certified robust"),
+    "already_valid": StatusInfo(False, False, "the model gives the target class already"),
+    "no_robust_neighbour": StatusInfo(False, False, "no training row is robust at this delta"),
+    "infeasible_rules": StatusInfo(False, False, "the rules leave no robust point"),
+    "fixed_prediction": StatusInfo(
         False, False, "proved: no network of the shift set accepts any input within the rules"
     ),
-    "not_found": Meaning(False, False, "the search or its time ended without a point"),
-    "bad_input": Meaning(False, False, "the model cannot read the row"),
-    "solver_error": Meaning(False, False, "the solver failed, for a reason outside the row"),
-    "worker_died": Meaning(False, False, "the process died at this row each time. Try again"),
-    "model_mismatch": Meaning(
+    "not_found": StatusInfo(False, False, "the search or its time ended without a point"),
+    "bad_input": StatusInfo(False, False, "the model cannot read the row"),
+    "solver_error": StatusInfo(False, False, "the solver failed, for a reason outside the row"),
+    "worker_died": StatusInfo(False, False, "the process died at this row each time. Try again"),
+    "model_mismatch": StatusInfo(
         False, False, "the original model refuses the counterfactual, so it is withheld"
     ),
 }
@@ -303,7 +303,7 @@ class Explanation(Finding):
         """Return the explanation as plain values for JSON, for pages and other programs."""
         from proplace.explain.claims import is_certified
         from proplace.explain.words import Wording as Words
-        from proplace.explain.words import outcome_of, proved, within
+        from proplace.explain.words import describe_networks, is_proved_robust, outcome_word
 
         words, setting = wording or Words(), self.setting
         names = ("distance", "bound", "gap", "margin", "plausibility")
@@ -313,7 +313,7 @@ class Explanation(Finding):
             "reason": self.reason,
             "found": self.found,
             "target": self.label,
-            "outcome": outcome_of(self, words),
+            "outcome": outcome_word(self, words),
             "rank": self.rank,
             "sentence": self.describe(words).sentence,
             "claims": [
@@ -321,8 +321,8 @@ class Explanation(Finding):
                 for c in self.claims
             ],
             "certified": is_certified(self),
-            "guaranteed": proved(self),
-            "networks": "" if setting is None else within(setting),
+            "guaranteed": is_proved_robust(self),
+            "networks": "" if setting is None else describe_networks(setting),
             "typical": self.typical,
             **{name: None if np.isnan(value) else float(value) for name, value in numbers.items()},
             "in_region": self.in_region,

@@ -128,7 +128,7 @@ def _is_label(known: Label, label: Label) -> bool:
 
 
 @dataclass(frozen=True)
-class Terms:
+class ReportTerms:
     """The words of a page or a picture.
 
     Attributes
@@ -149,12 +149,12 @@ class Terms:
     others: ClassVar[str] = "plain nearest answers"
 
     @classmethod
-    def of(cls, result: Sequence[Explanation], wording: Wording) -> Terms:
+    def of(cls, result: Sequence[Explanation], wording: Wording) -> ReportTerms:
         """Choose words that are true for some explanations."""
         found = [e for e in result if e.found]
-        robust = "robust " if found and all(map(proved, found)) else ""
+        robust = "robust " if found and all(map(is_proved_robust, found)) else ""
         return cls(
-            wording.person, outcome_of(result[0], wording), f"{robust}answer", f"{robust}answers"
+            wording.person, outcome_word(result[0], wording), f"{robust}answer", f"{robust}answers"
         )
 
 
@@ -242,12 +242,12 @@ def _sentence(e: Explanation, wording: Wording) -> str:
     }.get(e.status, _ANOTHER if e.rank else _ANSWER)
     text = template.format(
         subject=wording.subject,
-        outcome=outcome_of(e, wording),
+        outcome=outcome_word(e, wording),
         changes=_conditions(e),
-        promise=f" {promise(e)}",
+        promise=f" {guarantee_sentence(e)}",
         reason=e.reason.rstrip("."),
     )
-    return text[:1].upper() + text[1:] + how_near(e) + how_usual(e)
+    return text[:1].upper() + text[1:] + gap_sentence(e) + plausibility_sentence(e)
 
 
 def _conditions(e: Explanation) -> str:
@@ -266,24 +266,24 @@ def _title(feature: AnyFeature | None, name: str) -> str:
     return name if feature is None else feature.title
 
 
-def outcome_of(e: Explanation, wording: Wording) -> str:
+def outcome_word(e: Explanation, wording: Wording) -> str:
     """Return the word for the target class."""
     return wording.outcome(e.target, () if e.setting is None else e.setting.model.classes)
 
 
-def within(setting: Setting) -> str:
+def describe_networks(setting: Setting) -> str:
     """Describe the shift set, in words that follow "every model"."""
     radius = setting.current.radius
     what, folded = "weights and biases", "those with batch norm folded in"
     if setting.current.has_parameter_intervals:
         which = f"{what}, {folded}" if setting.current.network.folded else what
-        return f"of the set {named(setting)} (an interval for each of the {which})"
+        return f"of the set {set_description(setting)} (an interval for each of the {which})"
     if radius is None:
         return f"whose {what} each differ from the current model by at most what is set for their layer"
     return f"whose {what} each differ from the current model by at most {number(radius)}"
 
 
-def named(setting: Setting) -> str:
+def set_description(setting: Setting) -> str:
     """Return the description of a shift set, or its digest without one.
 
     The statement about the next retraining is omitted, because it is not part of the proof.
@@ -293,7 +293,7 @@ def named(setting: Setting) -> str:
     return f"“{about}”" if about else f"with the SHA-256 {shifts.digest[:_DIGITS]}…"
 
 
-def other_sets(setting: Setting) -> str:
+def describe_others(setting: Setting) -> str:
     """Name the required models, each alone or with its shift set. Empty without any."""
     others = setting.guarantee.members[1:]
     return enumerated(
@@ -306,12 +306,12 @@ def other_sets(setting: Setting) -> str:
     )
 
 
-def in_delta(setting: Setting) -> str:
+def short_networks(setting: Setting) -> str:
     """Name the shift set in two words that follow "every model"."""
     return "of the set" if setting.current.has_parameter_intervals else "within delta"
 
 
-def proved(e: Explanation) -> bool:
+def is_proved_robust(e: Explanation) -> bool:
     """Test if a point is proved for a shift set of more than one network."""
     return e.setting is not None and not e.setting.guarantee.is_single_model and is_certified(e)
 
@@ -323,16 +323,16 @@ def accepted_now(e: Explanation) -> bool:
     return bool(e.setting.current.network.predict(e.encoded_counterfactual)[0] == e.target)
 
 
-def promise(e: Explanation) -> str:
+def guarantee_sentence(e: Explanation) -> str:
     """Describe the guarantee of a counterfactual: only what is proved."""
     if e.setting is None or not is_certified(e):
         return _UNPROVED
-    if not proved(e):
+    if not is_proved_robust(e):
         return _TODAY.format(values=_values(e))
-    text = _PROVED.format(values=_values(e), within=within(e.setting))
+    text = _PROVED.format(values=_values(e), within=describe_networks(e.setting))
     if not e.setting.current.contains_network:
         text += _ALSO_NOW if accepted_now(e) else _NOT_NOW
-    others = other_sets(e.setting)
+    others = describe_others(e.setting)
     text += f" The same is proved for {others}." if others else ""
     text += _unchanged(e, e.setting.schema)
     return text + (_CUT if any(each.is_cut for each in e.claims) else "")
@@ -369,7 +369,7 @@ def _unchanged(e: Explanation, schema: Schema) -> str:
     return _ALSO_RANGES.format(ranges=enumerated(ranges)) if ranges else ""
 
 
-def how_near(e: Explanation) -> str:
+def gap_sentence(e: Explanation) -> str:
     """Describe how much nearer another counterfactual may be, or that fewer changes may suffice."""
     if e.status not in ("feasible", "valid"):
         return ""
@@ -388,7 +388,7 @@ def is_sparse(e: Explanation) -> bool:
     return e.status == "feasible" and math.isnan(e.bound)
 
 
-def how_usual(e: Explanation) -> str:
+def plausibility_sentence(e: Explanation) -> str:
     """Describe the plausibility of a counterfactual. Empty if it was not measured."""
     if not e.found or math.isnan(e.plausibility):
         return ""

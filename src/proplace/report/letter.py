@@ -23,13 +23,11 @@ from proplace.explain.statement import sentence, stated
 from proplace.explain.words import (
     accepted_now,
     describe,
+    describe_others,
+    guarantee_sentence,
+    is_proved_robust,
     largest_first,
-    other_sets,
-    outcome_of,
-    proved,
-)
-from proplace.explain.words import (
-    promise as guarantee_text,
+    outcome_word,
 )
 from proplace.report.style import generator, literal
 from proplace.schema.values import amount
@@ -113,7 +111,7 @@ def letter_fields(promise: Promise, reasons: str = "") -> dict[str, Any]:
     document = stated(e, wording)
     return {
         "subject": clipped(wording.subject, _LINE),
-        "outcome": clipped(outcome_of(e, wording), _LINE),
+        "outcome": clipped(outcome_word(e, wording), _LINE),
         "person_word": clipped(wording.person, _LINE),
         "person": clipped(str(promise.person), _LINE),
         "number": promise.id,
@@ -124,11 +122,11 @@ def letter_fields(promise: Promise, reasons: str = "") -> dict[str, Any]:
         "better_is_enough": _better_is_enough(claims),
         "unchanged": _unchanged(e, promise),
         "accepted_today": e.setting.current.contains_network or accepted_now(e),
-        "covers_updates": proved(e),
-        "covers_others": bool(other_sets(e.setting)),
+        "covers_updates": is_proved_robust(e),
+        "covers_others": bool(describe_others(e.setting)),
         "certificate": "" if document is None else document.digest,
         "model": network_digest(e.setting.current.network),
-        "proof": guarantee_text(e),
+        "proof": guarantee_sentence(e),
         "sentence": _sentence(document),
     }
 

@@ -19,17 +19,17 @@ from proplace.core.files import atomic_write
 from proplace.core.shifts import counts
 from proplace.explain.results import CERTIFIABLE
 from proplace.explain.words import (
-    Terms,
+    ReportTerms,
     Wording,
     accepted_now,
     describe,
-    in_delta,
+    describe_networks,
+    describe_others,
+    is_proved_robust,
     is_sparse,
     largest_first,
-    other_sets,
-    outcome_of,
-    proved,
-    within,
+    outcome_word,
+    short_networks,
 )
 from proplace.report.geometry import no_region, plain_nearest
 from proplace.report.plots import (
@@ -130,7 +130,7 @@ def write_report(
     environment = templates("the report")
     environment.tests["number_first"] = lambda value: _NUMBER.match(value) is not None
     plain = [plain_nearest(e) if e.found else None for e in result]
-    terms = Terms.of(result, wording)
+    terms = ReportTerms.of(result, wording)
     target, setting = Path(path), setting_of(result)
     target.parent.mkdir(parents=True, exist_ok=True)
     saved = (
@@ -170,7 +170,7 @@ def _answer(
     e: Explanation,
     plain: Array | None,
     wording: Wording,
-    terms: Terms,
+    terms: ReportTerms,
     retrained: Sequence[Network],
     anchor: str,
     proof: Proof | None,
@@ -229,7 +229,7 @@ def _of_models(row: Array, retrained: Sequence[Network], target: int) -> str:
 def _overview(
     result: Explanations,
     plain: Sequence[Array | None],
-    terms: Terms,
+    terms: ReportTerms,
     retrained: Sequence[Network],
 ) -> list[Picture] | None:
     """Draw all answers in one picture; None if there is only one answer."""
@@ -256,12 +256,12 @@ def _points(answers: Sequence[Explanation], plain: Sequence[Array | None]) -> tu
 
 def lead(result: Explanations, wording: Wording) -> str:
     """Return the subject of the page, and how many answers are proved to last."""
-    outcome = outcome_of(result[0], wording)
+    outcome = outcome_word(result[0], wording)
     people = len({e.index for e in result})
     what = f"{people} {wording.person}{'' if people == 1 else 's'}"
     start = f"What would have to change for {wording.subject} to be {outcome}: {what}. "
     answers = _answers(result)
-    sure = [e for e in answers if proved(e)]
+    sure = [e for e in answers if is_proved_robust(e)]
     if not answers:
         return f"{start}There is no answer for any of them."
     if not sure:
@@ -276,7 +276,7 @@ def lead(result: Explanations, wording: Wording) -> str:
         else f"All {len(answers)} answers are"
     )
     rest = " The others are shown for the current model only." if len(sure) < len(answers) else ""
-    return f"{start}{count} proved: every model {within(setting)} decides “{outcome}”.{rest}"
+    return f"{start}{count} proved: every model {describe_networks(setting)} decides “{outcome}”.{rest}"
 
 
 def _answers(result: Explanations) -> list[Explanation]:
@@ -284,15 +284,18 @@ def _answers(result: Explanations) -> list[Explanation]:
 
 
 def figures(
-    result: Explanations, plain: Sequence[Array | None], terms: Terms, retrained: Sequence[Network]
+    result: Explanations,
+    plain: Sequence[Array | None],
+    terms: ReportTerms,
+    retrained: Sequence[Network],
 ) -> list[Fact]:
     """Return the figures at the top of the page."""
     people, answers, setting = {e.index for e in result}, _answers(result), setting_of(result)
     served = {e.index for e in answers}
     facts = [Fact(f"{terms.person}s on this page with an answer", _count(served, people))]
     if setting is not None and not setting.guarantee.is_single_model and answers:
-        sure = [e for e in answers if proved(e)]
-        every = f"answers proved for every model {in_delta(setting)}"
+        sure = [e for e in answers if is_proved_robust(e)]
+        every = f"answers proved for every model {short_networks(setting)}"
         facts.append(Fact(every, _count(sure, answers)))
         if setting.current.has_parameter_intervals:
             moving, of = counts(setting.current.shifts)
@@ -319,13 +322,13 @@ def _count(some: Collection[object], of: Collection[object]) -> str:
 
 def promises(
     result: Explanations,
-    terms: Terms,
+    terms: ReportTerms,
     plain: Sequence[Array | None],
     retrained: Sequence[Network],
     statement: str = "",
 ) -> list[Fact]:
     """Return what is proved, what past retrainings show, what was counted, and what is not proved."""
-    sure, setting = [e for e in result if proved(e)], setting_of(result)
+    sure, setting = [e for e in result if is_proved_robust(e)], setting_of(result)
     answers, shown = [e for e in result if e.found], _answers(result)
     facts = [Fact("Proved", _proved(sure, terms))]
     if statement.strip():
@@ -352,15 +355,15 @@ def promises(
     ]
 
 
-def _proved(sure: Sequence[Explanation], terms: Terms) -> str:
+def _proved(sure: Sequence[Explanation], terms: ReportTerms) -> str:
     if not sure:
         return f"The current model decides “{terms.outcome}” for each answer. Nothing beyond this model."
     setting = sure[0].setting
     assert setting is not None  # noqa: S101  (nothing is proved without one)
     same = "" if setting.current.has_parameter_intervals else "of the same architecture "
     text = (
-        f"Every model {same}{within(setting)} decides “{terms.outcome}” for each answer that is "
-        "called proved. This is a theorem, not an estimate."
+        f"Every model {same}{describe_networks(setting)} decides “{terms.outcome}” for each answer "
+        "that is called proved. This is a theorem, not an estimate."
     )
     if all(e.certificate is not None for e in sure):
         text += " Each answer has a certificate that anyone can check."
@@ -376,11 +379,11 @@ def _proved(sure: Sequence[Explanation], terms: Terms) -> str:
             else f"{kept} of the {len(sure)} answers that are called proved"
         )
         text += f" The current model lies outside this set and accepts {accepts}."
-    others = other_sets(setting)
+    others = describe_others(setting)
     return f"{text} The same is proved for {others}." if others else text
 
 
-def _original(answers: Sequence[Explanation], terms: Terms) -> str:
+def _original(answers: Sequence[Explanation], terms: ReportTerms) -> str:
     """State how many answers the original model has accepted itself."""
     checked = sum(e.checked_with_original for e in answers)
     if checked == len(answers):
@@ -394,7 +397,7 @@ def _original(answers: Sequence[Explanation], terms: Terms) -> str:
 
 def _counted(
     answers: Sequence[Explanation],
-    terms: Terms,
+    terms: ReportTerms,
     plain: Sequence[Array | None],
     retrained: Sequence[Network],
     setting: Setting,
@@ -583,7 +586,7 @@ _GLOSSARY = {
 }
 
 
-def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact]:
+def glossary(result: Explanations, terms: ReportTerms, *, compares: bool) -> list[Fact]:
     """Explain the words that the page uses."""
     certificates = any(e.certificate is not None for e in result)
     spanned = [e for e in result if not is_sparse(e)]
@@ -605,7 +608,7 @@ def glossary(result: Explanations, terms: Terms, *, compares: bool) -> list[Fact
     words = {
         "outcome": terms.outcome,
         "person": terms.person,
-        "within": "within delta" if setting is None else in_delta(setting),
+        "within": "within delta" if setting is None else short_networks(setting),
         "besides": ", not only the current one" if inside else "",
     }
     return [

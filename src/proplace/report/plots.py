@@ -18,7 +18,7 @@ import numpy as np
 
 from proplace.core.errors import OptionError, require
 from proplace.core.text import clipped, visible
-from proplace.explain.words import Terms, Wording, in_delta, largest_first
+from proplace.explain.words import ReportTerms, Wording, largest_first, short_networks
 from proplace.report.geometry import (
     needed,
     no_region,
@@ -57,7 +57,7 @@ def explanation_figure(e: Explanation, wording: Wording) -> Figure:
     """The region, the worst margin against delta, and below them the changes of one answer."""
     needed(e)
     plain = plain_nearest(e)
-    terms = Terms.of([e], wording)
+    terms = ReportTerms.of([e], wording)
     draw: list[Callable[[Axes], None]] = []
     if not no_region(e):
         picture = region_picture(e, also=plain)
@@ -92,7 +92,7 @@ def result_figure(
     if not has_margins(answers[0]):
         raise OptionError("these answers know no delta to draw them against", name="result")
     plain = [plain_nearest(e) for e in answers]
-    terms = Terms.of(result, wording)
+    terms = ReportTerms.of(result, wording)
     with style(LIGHT):
         figure = new_figure(9.6 if retrained else 6.2, 3.9)
         axes = figure.subplots(
@@ -127,7 +127,7 @@ def draw_region(
     axes: Axes,
     picture: RegionPicture,
     e: Explanation,
-    terms: Terms,
+    terms: ReportTerms,
 ) -> None:
     """Draw where the person, the answer and the neighbours lie."""
     p = picture
@@ -180,7 +180,7 @@ def draw_margins(
     ours: Array,
     plain: Array,
     e: Explanation,
-    terms: Terms,
+    terms: ReportTerms,
 ) -> None:
     """Draw the least margin over Delta as delta grows."""
     setting = needed(e)
@@ -287,7 +287,7 @@ def draw_validity(
     plain: Array,
     retrained: Sequence[Network],
     target: int,
-    terms: Terms,
+    terms: ReportTerms,
 ) -> None:
     """Draw on how many retrained networks answers still hold."""
     groups = [
@@ -417,7 +417,7 @@ def _mark(axes: Axes, spot: Array, shape: str, colour: str, edge: str = LIGHT.pa
     axes.scatter(spot[0], spot[1], s=74, marker=shape, color=colour, edgecolors=edge, zorder=4)
 
 
-def _region_legend(axes: Axes, p: RegionPicture, terms: Terms, where: str) -> None:
+def _region_legend(axes: Axes, p: RegionPicture, terms: ReportTerms, where: str) -> None:
     lines = require("matplotlib.lines", "plot", "drawing")
 
     def mark(shape: str, colour: str, label: str, fill: str | None = None) -> Any:
@@ -465,11 +465,11 @@ class Picture:
     caption: str
 
 
-def region_view(e: Explanation, plain: Array | None, terms: Terms) -> Picture:
+def region_view(e: Explanation, plain: Array | None, terms: ReportTerms) -> Picture:
     """Where the person, the answer and the neighbours lie."""
     picture = region_picture(e, also=plain)
     outcome, count = terms.outcome, len(picture.neighbours)
-    delta = f"every model {in_delta(needed(e))}" if has_margins(e) else ""
+    delta = f"every model {short_networks(needed(e))}" if has_margins(e) else ""
     alt = f"Map. The {terms.person} is not {outcome} today; the {terms.answer} lies where the current "
     alt += f"model says {outcome}" + (f" and {delta} does." if delta else ".")
     caption = f"Dashed: the border of what the current model calls {outcome}. "
@@ -501,7 +501,7 @@ def _categories(e: Explanation) -> str:
 
 
 def margins_view(
-    ours: Array, plain: Array, e: Explanation, terms: Terms, *, several: bool = False
+    ours: Array, plain: Array, e: Explanation, terms: ReportTerms, *, several: bool = False
 ) -> Picture:
     """The worst margin against delta."""
     setting = needed(e)
@@ -526,7 +526,7 @@ def margins_view(
 
 
 def validity_view(
-    ours: Array, plain: Array, retrained: Sequence[Network], target: int, terms: Terms
+    ours: Array, plain: Array, retrained: Sequence[Network], target: int, terms: ReportTerms
 ) -> Picture:
     """On how many retrained networks the answers hold."""
     models = "1 retrained model" if len(retrained) == 1 else f"{len(retrained)} retrained models"

@@ -13,7 +13,7 @@ from proplace.batch.folder import NETWORK, files_of, names_of
 from proplace.core.errors import LedgerError
 from proplace.explain.record import proof_name
 from proplace.explain.statement import stated
-from proplace.explain.words import in_delta
+from proplace.explain.words import short_networks
 
 if TYPE_CHECKING:
     from proplace.core.guarantee import Guarantee
@@ -109,7 +109,7 @@ def command(
 
 
 def _statement(e: Explanation) -> str:
-    where = "within delta" if e.setting is None else in_delta(e.setting)
+    where = "within delta" if e.setting is None else short_networks(e.setting)
     if e.certificate is not None and e.certificate.verdict == "robust":
         return f"Every network {where} accepts this answer."
     if e.status == "fixed_prediction":
