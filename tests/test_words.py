@@ -16,8 +16,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CLEAN = (
+    "batch",
     "calibrate",
     "certification",
+    "cli",
     "core",
     "explain",
     "ledger",

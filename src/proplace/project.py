@@ -11,8 +11,8 @@
     wording: {subject: the loan, outcomes: {0: refused, 1: approved}}
     ledger: promises.db
 
-Paths are relative to the file. Every key is optional; a command names the keys that it needs. ``KEYS``
-documents all of them. An error lists all problems of the file.
+Paths are relative to the file. Every key is optional, and ``KEYS`` documents all of them. An error names
+the keys that a command needs, or lists all problems of the file.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _parsed(place: Path) -> dict[Any, Any]:
 
 
 def _flat(raw: Mapping[Any, Any], problems: _Problems) -> Iterator[tuple[str, Any]]:
-    """Yield known keys with their values; the keys of a part have its name before them."""
+    """Yield known keys with their values. The keys of a part have its name before them."""
     parts = {key.partition(".")[0] for key in KEYS if "." in key}
     top = [key for key in KEYS if "." not in key] + sorted(parts)
     for key, value in raw.items():
@@ -575,7 +575,7 @@ def _read(table: TableFile, model: Model) -> tuple[pd.DataFrame, Mapping[int, An
 
 
 def _people(project: Project, model: Model) -> pd.DataFrame:
-    """Read people who can be looked up, by their id; each has an id of its own."""
+    """Read people who can be looked up, by their unique id."""
     from proplace.schema.values import is_missing  # noqa: PLC0415
 
     table = project.table(project.people or Path())

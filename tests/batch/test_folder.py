@@ -176,7 +176,7 @@ def test_the_rows_of_a_damaged_shard_are_done_again(batch, damage):
     summary = ask(batch)
     more = same_rows(files(batch.out), batch.expected)
     assert summary.resumed == HALF - 1
-    (aside,) = summary.set_aside
+    (aside,) = summary.quarantined
     assert aside.name == f"{shard.name}.damaged"
     assert aside.read_bytes() == damaged  # nothing is thrown away
     assert more == {f"shards/{aside.name}"}
@@ -191,7 +191,7 @@ def test_a_shard_under_the_number_of_another_row(batch, row):
     other.unlink()
     shards[row].rename(batch.shards / (other.name[:numbers] + shards[row].name[numbers:]))
     summary = ask(batch)
-    assert (summary.resumed, len(summary.set_aside)) == (HALF - 2, 1)
+    assert (summary.resumed, len(summary.quarantined)) == (HALF - 2, 1)
     same_rows(files(batch.out), batch.expected)
 
 
@@ -201,7 +201,7 @@ def test_two_shards_whose_contents_are_swapped(batch):
     shards[1].write_bytes(other)
     shards[4].write_bytes(one)
     summary = ask(batch)
-    assert (summary.resumed, len(summary.set_aside)) == (HALF - 2, 2)
+    assert (summary.resumed, len(summary.quarantined)) == (HALF - 2, 2)
     same_rows(files(batch.out), batch.expected)
 
 
@@ -211,7 +211,7 @@ def test_the_rows_of_a_missing_shard_are_done_again(batch, gone):
     for number in gone:
         shards[number].unlink()
     summary = ask(batch)
-    assert (summary.resumed, summary.set_aside) == (HALF - len(gone), ())
+    assert (summary.resumed, summary.quarantined) == (HALF - len(gone), ())
     assert not same_rows(files(batch.out), batch.expected)
 
 
@@ -225,7 +225,7 @@ def test_a_shard_of_another_batch_is_no_shard(batch, tmp_path):
         path.unlink()
     shutil.copy(copied, batch.shards)
     summary = ask(batch)
-    assert (summary.resumed, len(summary.set_aside)) == (HALF - 1, 1)
+    assert (summary.resumed, len(summary.quarantined)) == (HALF - 1, 1)
     same_rows(files(batch.out), batch.expected)
 
 
@@ -242,7 +242,7 @@ def test_a_second_damage_takes_no_older_file_away(batch):
     before = shards[2].with_name(shards[2].name + ".damaged")
     before.write_text("older")
     emptied(shards[2])
-    (aside,) = ask(batch).set_aside
+    (aside,) = ask(batch).quarantined
     assert aside.name == shards[2].name + ".damaged1"
     assert before.read_text() == "older"
 
@@ -254,7 +254,7 @@ def test_a_shard_that_is_damaged_just_before_the_merge(batch):
 
     once = [stream]
     summary = ask(batch, stream=lambda parts: once.pop()(parts) if once else parts)
-    assert len(summary.set_aside) == 1
+    assert len(summary.quarantined) == 1
     same_rows(files(batch.out), batch.expected)
 
 
@@ -397,7 +397,7 @@ def test_results_that_somebody_else_put_there_stay(batch):
         yield from parts
         results.write_text("mine")
 
-    with raises(OutputError, name=results.name, match="move it"):
+    with raises(OutputError, name=results.name, match="Move it away"):
         ask(batch, stream=stream)
     assert results.read_text() == "mine"
     results.rename(batch.out / "mine.txt")
@@ -408,7 +408,7 @@ def test_results_that_somebody_else_put_there_stay(batch):
 def test_results_that_were_changed_are_not_called_done(batch):
     results = ask(batch).results
     results.write_bytes(results.read_bytes()[:-30])
-    with raises(OutputError, name=results.name, match="move it"):
+    with raises(OutputError, name=results.name, match="Move it away"):
         ask(batch)
     results.unlink()
     assert ask(batch).resumed == 0
@@ -463,7 +463,7 @@ def test_a_shard_without_its_proofs_is_done_again(batch, damage):
     proof = sorted(batch.proofs.iterdir())[1]
     damage(proof)
     summary = ask(batch)
-    assert (summary.resumed, len(summary.set_aside)) == (HALF - 1, 1)
+    assert (summary.resumed, len(summary.quarantined)) == (HALF - 1, 1)
     same_rows(files(batch.out), batch.expected)
 
 

@@ -177,16 +177,16 @@ def other_network(folder):
 @pytest.mark.parametrize(
     ("damage", "name", "word"),
     [
-        (change("results.csv", "optimal", "feasible"), "results.csv", "written"),
-        (change("manifest.json", "0.004", "0.005"), "manifest.json", "written"),
+        (change("results.csv", "optimal", "feasible"), "results.csv", "was changed"),
+        (change("manifest.json", "0.004", "0.005"), "manifest.json", "was changed"),
         (change("manifest.json", FORMAT, "proplace-batch-6"), "manifest.json", "batch-6"),
         (change("manifest.json", FORMAT, "proplace-batch-99"), "manifest.json", "batch-99"),
         (change("manifest.json", FORMAT, "proplace-batch-x"), "manifest.json", "this version"),
-        (forged, "results.csv", "written"),
+        (forged, "results.csv", "was changed"),
         (remove("manifest.json"), "manifest.json", "--out"),
         (remove("results.csv"), "results.csv", "gone"),
         (remove("network.npz"), "network.npz", "missing"),
-        (other_network, "network.npz", "written"),
+        (other_network, "network.npz", "was changed"),
         (remove("certificates/*.json"), "row-000000000000-0.json", "name =cmd"),
         (
             change("certificates/row-000000000000-0.json", '"margin":', '"margin": '),

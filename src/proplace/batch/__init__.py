@@ -1,17 +1,17 @@
-"""Explaining a file of any size: results appear in shards, and a run goes on where one ended.
+"""Explanations of a file of any size, written in shards, so that a killed run resumes.
 
 The folder of a batch holds::
 
-    manifest.json                what was asked for (another question is refused), and what it is about
-    network.npz                  the network, as certificates name it
-    shifts.npz                   the set of networks, where delta is an interval for each parameter
-    network-2.npz, ...           other models that must accept the answers, and their sets
-    shards/rows-0...0-0...512-5e1f...ab.csv    answers of the rows from 0 up to 511, and so on
-    results.csv                  all of them, once the last row is done (no shards then)
+    manifest.json                the request and the model, as digests and options
+    network.npz                  the network that certificates name
+    shifts.npz                   the shift set, unless delta is a radius
+    network-2.npz, ...           required models, and their shift sets
+    shards/rows-0...0-0...512-5e1f...ab.csv    results of the rows 0 to 511
+    results.csv                  all results, once the last row is done (no shards then)
 
-Every file appears whole or not at all, and a shard is named by the rows that it holds and by a digest.
-So whatever ends a run, even ``kill -9``, loses only the rows since the last shard, and no row is there
-twice; and whatever happens to a shard, it is noticed and its rows are done again.
+Every file appears whole or not at all. The name of a shard has its rows and a digest. So a killed
+run, even with ``kill -9``, loses only the rows since the last shard, and no row is written twice. A
+damaged shard is detected, and its rows are done again.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Summary", "explain_file", "read_results"]
 
-_MERGES = 3  # a disk that damages shards again and again is not to be waited for
+_MERGES = 3  # stop if the disk damages shards again and again
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of a batch.
+    """The outcome of a batch.
 
     Attributes
     ----------
@@ -61,20 +61,18 @@ class Summary:
     rows
         Number of people.
     resumed
-        How many of them an earlier run had done.
+        Number of people that an earlier run had done.
     statuses
-        Number of people by the status of their (first) answer. Those with ``worker_died`` are tried
-        again when the same is asked once more.
-    set_aside
-        Shards that were not as they had been written, under their new names; their rows were done
-        again.
+        Number of people by the status of their first row. The next run tries those with
+        ``worker_died`` again. quarantined Damaged shards, under their new names. Their rows were
+        done again.
     """
 
     results: Path
     rows: int
     resumed: int
     statuses: dict[str, int]
-    set_aside: tuple[Path, ...] = ()
+    quarantined: tuple[Path, ...] = ()
 
 
 def explain_file(
@@ -98,34 +96,34 @@ def explain_file(
     explainer
         A fitted explainer.
     table
-        A CSV or Parquet file, or what :func:`proplace.tables.files.open_table` returns.
+        A CSV or Parquet file, or a table from :func:`proplace.tables.files.open_table`.
     out
-        Folder of the batch; made if it is not there.
+        Folder of the batch. It is created if necessary.
     request
-        What is wanted: :meth:`proplace.Proplace.request`. None stands for target 1.
+        The request (:meth:`proplace.Proplace.request`). None: target 1 and the defaults.
     ids
-        Columns that are no features and are kept beside the answers.
+        Columns that are not features and are kept beside the results.
     drop
-        Columns that are left out.
+        Columns to leave out.
     kind
         Format of the results.
     every
-        Seconds between shards: about what a killed run loses.
+        Seconds between shards, which a killed run loses at most.
     certificates
-        Also write the proof of each answer to ``certificates/`` in the folder.
+        True to write the certificate of each row to ``certificates/`` in the folder.
     progress
         Show a progress bar with the time left on standard error.
     row
-        Number of the only row to explain; None for all rows.
+        Number of the only row to explain. None: all rows.
 
     Raises
     ------
     OutputError
-        The folder cannot be written, holds the batch of another question, or is in use.
+        The folder cannot be written, holds a batch with other settings, or is in use.
     TableError
-        The table cannot be read, or was changed meanwhile.
+        The table cannot be read, or was changed during the run.
     KeyboardInterrupt
-        After what was done has been written.
+        After the finished rows have been written.
     """
     if kind not in ("csv", "parquet"):
         raise OptionError(
@@ -176,7 +174,7 @@ def explain_file(
 
     guarantee = asked.guarantee_
     with Folder(Path(out), kind, manifest, guarantee, certificates=certificates) as folder:
-        missing = [] if folder.finished else folder.survey(span)
+        missing = [] if folder.finished else folder.scan(span)
         resumed = _number([span]) - _number(missing)
         for _ in range(_MERGES):
             if folder.finished:
@@ -186,26 +184,26 @@ def explain_file(
             source.check_unchanged()
             if folder.merge(layout, span):
                 break
-            missing = folder.survey(span)
+            missing = folder.scan(span)
         else:
             raise OutputError(
-                f"{folder.path}: shards are damaged as soon as they are written; is the disk in "
-                "order? what is done is kept, and the same command goes on from there",
+                f"{folder.path}: shards are damaged as soon as they are written. Check the disk, then "
+                "repeat the command to resume",
                 name=folder.path.name,
             )
         statuses = layout.statuses(folder.results)
-        return Summary(folder.results, _number([span]), resumed, statuses, folder.set_aside)
+        return Summary(folder.results, _number([span]), resumed, statuses, folder.quarantined)
 
 
 def _number(ranges: Sequence[Range]) -> int:
-    """Rows in some ranges."""
+    """Count the rows of some ranges."""
     return sum(stop - start for start, stop in ranges)
 
 
 def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> None:
-    """Write answers to the folder; rows whose worker died apart, for they are tried again."""
+    """Write results to the folder, and rows whose worker died to shards of their own kind."""
     for lost, run in itertools.groupby(part, lambda e: e.status == "worker_died"):
-        answers = [rows.told(e, layout.columns.ids) for e in run]
+        answers = [rows.with_ids(e, layout.columns.ids) for e in run]
         first, last = (int(cast("int", answers[n].index)) for n in (0, -1))
         content = layout.content(answers)
         proofs = {
@@ -217,7 +215,7 @@ def _write(part: Explanations, rows: Rows, layout: Layout, folder: Folder) -> No
 
 
 def _about(explainer: Explainer) -> dict[str, Any]:
-    """What decides the answers of an explainer, beside the rows: digests and options."""
+    """Return the settings that decide the results, apart from the rows: digests and options."""
     schema = explainer.schema_
     options = explainer.get_params(deep=False)
     for name in (
@@ -227,7 +225,7 @@ def _about(explainer: Explainer) -> dict[str, Any]:
         "required_models",
         "weights",
         "n_jobs",
-    ):  # digested, or of no account
+    ):  # digested below, or without effect on the results
         options.pop(name, None)
     options = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items()}
     return {
@@ -242,7 +240,7 @@ def _about(explainer: Explainer) -> dict[str, Any]:
 
 
 def _members(guarantee: Guarantee) -> dict[str, Any]:
-    """Return which networks must accept, and the sets they are of."""
+    """Return the members of the guarantee."""
     current, *others = guarantee.to_dict(joblib.hash)["members"]
     also = [
         {**facts, "margin": member.margin}

@@ -1,10 +1,9 @@
-"""A folder of results, checked: each certificate must prove exactly what its line promises.
+"""Checks of a folder of results: each certificate must prove exactly the claim of its row.
 
-A line promises that its counterfactual, encoded as the network takes it, gets the wanted class from
-every network within the batch's delta, or of its set of shifts. Its certificate must be there, be the
-one that was written, prove its claim in exact arithmetic, and be about that input, that class and that
-delta, or that set by its digest. A line that says that a prediction is fixed promises that no network of
-one of the sets gives the class to any input that the schema allows this person.
+A row claims that its encoded counterfactual gets the target class from every network of the shift
+set. Its certificate must exist, be unchanged, prove its statement in exact arithmetic, and be about
+this input, this class and this shift set. A row with a fixed prediction claims that no network of
+one shift set gives the class to any input that the schema allows this person.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from proplace.region.pieces import admissible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from proplace.batch.results import Line, ResultsFolder
+    from proplace.batch.results import ResultRow, ResultsFolder
     from proplace.certification import InputBox
     from proplace.certification.checker import Demand, Parameters, Statement, Verdict
     from proplace.core.guarantee import Member
@@ -39,20 +38,20 @@ _PROOF = re.compile(r"row-\d{12}-\d+\.json")
 
 @dataclass(frozen=True)
 class Checked:
-    """What became of one line of the results, or of a certificate that belongs to none.
+    """The verdict on one row of the results, or on a certificate that belongs to none.
 
     Attributes
     ----------
     name
-        The row, and who it is.
+        The row and its ids.
     file
         Name of the certificate's file.
     accepted
-        Whether what the line promises is proved.
+        True if the claim of the row is proved.
     reason
-        What was proved, or what is wrong.
+        The proved statement, or the problem.
     statement
-        What was proved; None where nothing was.
+        The proved statement. None: nothing is proved.
     """
 
     name: str
@@ -65,24 +64,23 @@ class Checked:
 def check_folder(
     folder: ResultsFolder, readings: Sequence[Parameters], demand: Demand
 ) -> Iterator[Checked]:
-    """Check every line of the results that promises something, then look for stray certificates.
+    """Check every row of the results that has a claim, then find stray certificates.
 
     Parameters
     ----------
     folder
         The results.
     readings
-        The network of the model, in each way in which its file can be read.
+        The network of the model, in each way to read its file.
     demand
-        What every certificate must prove beyond what its line says.
+        Further properties that every certificate must prove.
     """
     claimed = set()
     for line in folder.lines():
         claimed.add(line.proof_name)
         e = line.explanation
-        promises = (
-            e.found or line.digest or e.margin >= 0.0
-        )  # also to people who are accepted today
+        # people who are accepted today have a claim too
+        promises = e.found or line.digest or e.margin >= 0.0
         if e.status == "fixed_prediction" or (e.encoded_counterfactual is not None and promises):
             yield _checked(folder, line, readings, demand)
     place = folder.path / "certificates"
@@ -93,9 +91,9 @@ def check_folder(
 
 
 def _checked(
-    folder: ResultsFolder, line: Line, readings: Sequence[Parameters], demand: Demand
+    folder: ResultsFolder, line: ResultRow, readings: Sequence[Parameters], demand: Demand
 ) -> Checked:
-    """Check one line."""
+    """Check one row."""
     name, file = line.name, line.proof_name
     content = folder.proof(line)
     if content is None:
@@ -107,7 +105,7 @@ def _checked(
         content,
         readings,
         demand,
-        Promise.of(e),
+        Claim.of(e),
         shifts=[sets[0].shifts] if sets[0].shifts.radii is None else [],
         others=sets[1:],
     )
@@ -117,7 +115,7 @@ def _checked(
     if e.status == "fixed_prediction":
         wrong = _not_fixed(folder, line, verdict.statement)
     else:
-        wrong = _amiss(line, verdict.statement) or _uncovered(sets, proved)
+        wrong = _mismatch(line, verdict.statement) or _uncovered(sets, proved)
         wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
         wrong = wrong or not_covered(verdict.statement, folder.setting.schema, e.guaranteed_ranges)
     if wrong:
@@ -129,10 +127,10 @@ def _checked(
 _MISSING = "the certificate is missing"
 
 
-def _amiss(line: Line, proved: Statement) -> str:
-    """Say in what a certificate is about something else than its line; empty if in nothing."""
+def _mismatch(line: ResultRow, proved: Statement) -> str:
+    """Describe how a certificate differs from its row. Empty if it does not."""
     e = line.explanation
-    if proved.verdict != "robust" and Promise.of(e).robust(proved):
+    if proved.verdict != "robust" and Claim.of(e).robust(proved):
         return "the line promises what the certificate disproves"
     if proved.target != e.target:
         return f"the line is about class {e.target}"
@@ -142,9 +140,9 @@ def _amiss(line: Line, proved: Statement) -> str:
 
 
 def too_narrow(proved: Statement, tolerance: Array | None) -> str:
-    """Say that a proof of robustness does not hold for every miss; empty if it does.
+    """Describe a tolerance that is not proved. Empty if it is.
 
-    ``tolerance`` is how much less and how much more each encoded column may be.
+    ``tolerance`` has the allowed miss of each encoded column, below and above.
     """
     if tolerance is None or proved.verdict != "robust":
         return ""
@@ -158,7 +156,7 @@ def too_narrow(proved: Statement, tolerance: Array | None) -> str:
 def not_covered(
     proved: Statement, schema: Schema, ranges: Mapping[str, tuple[float, float]]
 ) -> str:
-    """Return what is wrong if a proof does not cover all guaranteed ranges; else an empty text."""
+    """Describe guaranteed ranges that are not proved. Empty if all are."""
     if not ranges or proved.verdict != "robust":
         return ""
     if _reaches(proved, range_box(schema, np.array(proved.input), ranges)):
@@ -167,13 +165,13 @@ def not_covered(
 
 
 def _reaches(proved: Statement, box: InputBox) -> bool:
-    """Whether a box of inputs lies in that of which something is proved."""
+    """Return True if an input box lies inside the proved one."""
     (low, high), (down, up) = map(np.array, proved.ends), box
     return bool((low <= down).all() and (up <= high).all())
 
 
-def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
-    """Say in what a certificate does not prove that the prediction of a line is fixed."""
+def _not_fixed(folder: ResultsFolder, line: ResultRow, proved: Statement) -> str:
+    """Describe how a certificate does not prove the fixed prediction of a row. Empty if it does."""
     e = line.explanation
     if proved.verdict != "fixed":
         return "the line says that the prediction is fixed"
@@ -193,23 +191,20 @@ def _not_fixed(folder: ResultsFolder, line: Line, proved: Statement) -> str:
     return ""
 
 
-class Promise(NamedTuple):
-    """What an answer says of itself: whether it is one, and the least margin within delta.
-
-    ``fixed``: it says that there can be none.
-    """
+class Claim(NamedTuple):
+    """The claim of an explanation: a counterfactual, its worst-case margin, or a fixed prediction."""
 
     found: bool
     margin: float
     fixed: bool = False
 
     @classmethod
-    def of(cls, e: Explanation) -> Promise:
-        """Return what an explanation says of itself."""
+    def of(cls, e: Explanation) -> Claim:
+        """Return the claim of an explanation."""
         return cls(e.found, e.margin, e.status == "fixed_prediction")
 
     def robust(self, proved: Statement) -> bool:
-        """Whether robustness is promised: of an answer, or of a person with enough margin as is."""
+        """Return True if the claim is robustness, of a counterfactual or of the person."""
         return not self.fixed and (self.found or self.margin >= proved.margin)
 
 
@@ -217,23 +212,23 @@ def _answer_verdict(
     proof: bytes,
     readings: Sequence[Parameters],
     demand: Demand,
-    promise: Promise,
+    claim: Claim,
     *,
     shifts: Sequence[Shifts] = (),
     others: Sequence[Member] = (),
 ) -> Verdict:
-    """Check the certificate of an answer, as :func:`first_verdict` does.
+    """Check the certificate of an explanation, as :func:`check_proof` does.
 
     A person who has the class today, but not robustly, gets no promise, and the certificate proves
-    that there is none. It is accepted as that if it is about the class, the input and the delta that
-    are demanded; whoever demands a margin demands a promise.
+    that the row is not robust. It is accepted if it is about the demanded class, input and delta,
+    and no margin is demanded.
     """
-    verdict = first_verdict(proof, readings, demand, shifts=shifts, others=others)
+    verdict = check_proof(proof, readings, demand, shifts=shifts, others=others)
     proved = verdict.statement
     if proved is None:
         return verdict
-    opposite = proved.verdict != "robust" and promise.robust(proved)
-    if opposite or promise.fixed != (proved.verdict == "fixed"):
+    opposite = proved.verdict != "robust" and claim.robust(proved)
+    if opposite or claim.fixed != (proved.verdict == "fixed"):
         if not verdict.accepted:
             return verdict
         reason = f"the answer promises something else; proved is only: {proved}"
@@ -249,14 +244,14 @@ def _answer_verdict(
     )
     if not met:
         return verdict
-    what = "it is" if promise.fixed else "the row is"
+    what = "it is" if claim.fixed else "the row is"
     return checker.Verdict(True, f"as the answer says, {what} {proved}", proved)
 
 
 def _uncovered(sets: Sequence[Member], proved: Sequence[Statement]) -> str:
-    """Say which set of networks a line promises and its certificates do not prove; empty if none.
+    """Describe a shift set of a row that its certificates do not prove. Empty if all are proved.
 
-    A person who has the class already and does not keep it in every set has a certificate of that.
+    A person who has the class today, but not robustly, has a certificate for one shift set.
     """
     if [statement.verdict for statement in proved] == ["not robust"]:
         sets = sets[:1]
@@ -274,7 +269,7 @@ def _uncovered(sets: Sequence[Member], proved: Sequence[Statement]) -> str:
 
 
 def _about(proved: Statement, shifts: Shifts) -> bool:
-    """Whether a statement is about exactly the networks of a set."""
+    """Return True if a statement is about exactly this shift set."""
     if shifts.radii is None:
         return proved.shifts == shifts.digest
     return proved.shifts is None and proved.delta == [list(pair) for pair in shifts.radii]
@@ -283,7 +278,7 @@ def _about(proved: Statement, shifts: Shifts) -> bool:
 # -- one certificate or bundle ---------------------------------------------------------------------
 
 
-def first_verdict(
+def check_proof(
     proof: bytes,
     readings: Sequence[Parameters],
     demand: Demand,
@@ -291,20 +286,20 @@ def first_verdict(
     shifts: Sequence[Shifts] = (),
     others: Sequence[Member] = (),
 ) -> Verdict:
-    """Check a certificate or a bundle against the reading of the network that it speaks of.
+    """Check a certificate or a bundle against the reading of the network that it names.
 
     Parameters
     ----------
     proof
         The certificate, as JSON.
     readings
-        The network of the model, in each way in which its file can be read.
+        The network of the model, in each way to read its file.
     demand
-        What must be proved; delta and set are demanded of the current model alone.
+        Properties that must be proved. Delta and shift set are demanded of the current model alone.
     shifts
-        Sets of the model's own that may be named.
+        Shift sets of the current model that the certificate may name.
     others
-        Other models that a bundle is about.
+        Required models of a bundle.
     """
     boxes = [*shifts, *(each.shifts for each in others if each.shifts.radii is None)]
     ends = [parameters_of_shifts(box) for box in boxes]
@@ -338,7 +333,7 @@ def _verdict(
 
 
 def certificates_of(proof: bytes) -> list[dict[str, Any]] | None:
-    """The certificates of a bundle; None where the content is something else."""
+    """Return the certificates of a bundle. None: the content is something else."""
     try:
         return checker.bundled(checker.parse(proof))
     except checker.Rejected:

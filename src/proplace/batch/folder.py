@@ -1,12 +1,10 @@
 """The folder of a batch: its manifest, its shards, and the file that they become.
 
-Files that the batch did not write are never touched. It writes ``manifest.json``, ``network.npz``,
-``results.csv`` or ``results.parquet``, and what is in the folders ``shards`` and ``certificates``,
-which it makes itself, and ``shifts.npz`` where the set of networks is no plain delta.
-The manifest holds the digest of the results before they get their name, so that they are known again.
-``network.npz`` is the network that the answers are about, by the digest that certificates name, and
-``shifts.npz`` the set of networks that they hold for, where each parameter has an interval of its own.
-Other models that must accept the answers are ``network-2.npz`` (and ``shifts-2.npz``), and so on.
+A batch never changes other files. It writes ``manifest.json``, ``network.npz``, ``results.csv`` or
+``results.parquet``, the files in the folders ``shards`` and ``certificates``, and ``shifts.npz``
+unless delta is a radius. The manifest has the digest of the results before they get their name, so
+that they are recognised. ``network.npz`` is the network that certificates name by its digest.
+Required models are ``network-2.npz`` (and ``shifts-2.npz``), and so on.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from proplace.tables.writing import Format
 
 NETWORK, SHIFTS = "network.npz", "shifts.npz"
-# Nothing that a reader would recognise: digests and long lists.
+# digests and long lists, which no message shows
 _UNREADABLE = frozenset(
     (
         "network",
@@ -59,7 +57,7 @@ _UNREADABLE = frozenset(
 
 
 def names_of(number: int) -> tuple[str, str]:
-    """What the files of a network and of its box are called; the current model is number 1."""
+    """Return the file names of a network and of its shift set. The current model is number 1."""
     if number == 1:
         return NETWORK, SHIFTS
     return f"network-{number}.npz", f"shifts-{number}.npz"
@@ -68,7 +66,7 @@ def names_of(number: int) -> tuple[str, str]:
 def files_of(guarantee: Guarantee) -> dict[str, Network | Shifts]:
     """Return the networks and shift sets to save, by file name.
 
-    Radii are in the manifest, and the current model is not written again where it is asked by itself.
+    Radii are in the manifest. The network of the current model is written once.
     """
     files: dict[str, Network | Shifts] = {}
     for number, each in enumerate(guarantee.members, start=1):
@@ -84,9 +82,9 @@ def files_of(guarantee: Guarantee) -> dict[str, Network | Shifts]:
 
 
 class Rows:
-    """Pieces of a table that are to be explained, and the one that is being explained.
+    """Parts of a table to explain, and the current part.
 
-    The table is read once, in chunks; rows outside the ranges (in order) are passed over.
+    The table is read once, in chunks. Rows outside the ranges (in order) are skipped.
     """
 
     def __init__(self, source: TableFile, schema: Schema, ranges: Sequence[Range]) -> None:
@@ -103,14 +101,14 @@ class Rows:
                 start, stop = ahead.popleft()
                 self.frame = frame.iloc[max(start, first) - first : min(stop, end) - first]
                 yield self.frame
-                if stop > end:  # it goes on in the next chunk
+                if stop > end:  # the next chunk continues it
                     ahead.appendleft((end, stop))
                     break
             if not ahead:
                 return
 
-    def told(self, explanation: Explanation, ids: Sequence[str]) -> Explanation:
-        """Return an answer with the cells that say whose it is, and why a row has none."""
+    def with_ids(self, explanation: Explanation, ids: Sequence[str]) -> Explanation:
+        """Return an explanation with its id cells, and with the reason of a row that cannot be read."""
         row: Any = explanation.index
         bad = self.broken.get(row)
         return replace(
@@ -122,20 +120,20 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layout:
-    """The results of a batch: the columns, and how they are written."""
+    """The columns of the results of a batch, and their writer."""
 
     columns: AnswerColumns
     writer: TableWriter
 
     @classmethod
     def of(cls, setting: Setting, ids: Sequence[str], kind: Format, source: TableFile) -> Layout:
-        """Columns for the answers of a setting and the id columns of a table."""
+        """Return the columns for a setting and the id columns of a table."""
         columns = AnswerColumns.of(list(setting.schema.by_name), ids)
         types = source.arrow_types(ids) if kind == "parquet" else {}
         return cls(columns, TableWriter(kind, columns.types(setting, types)))
 
     def content(self, answers: Iterable[Explanation]) -> bytes:
-        """Answers as the bytes of a file, one line each."""
+        """Return explanations as the bytes of a file, one line each."""
         records = [{self.columns.row: e.index, **self.columns.record(e)} for e in answers]
         frame = pd.DataFrame(records, columns=list(self.writer.types), dtype=object)
         return self.writer.content(frame)
@@ -166,15 +164,15 @@ class Folder:
     Parameters
     ----------
     path
-        The folder; made if it is not there.
+        The folder. It is created if necessary.
     kind
         Format of the results.
     manifest
-        What is asked, and what the answers are about. A folder is about one question.
+        The settings and the context of the results.
     guarantee
-        The networks for which the answers hold.
+        The guarantee of the results.
     certificates
-        Whether the proofs of the answers are kept, too.
+        True to write certificates.
     """
 
     def __init__(
@@ -193,7 +191,7 @@ class Folder:
         self._place = path / NAME
         self._proofs = path / "certificates" if certificates else None
         self._shards = Shards(path / "shards", self._proofs, manifest.digest, kind)
-        self.finished = False  # whether it is there
+        self.finished = False
         self._lock: int | None = None
 
     def __enter__(self) -> Folder:
@@ -213,27 +211,27 @@ class Folder:
             os.close(self._lock)  # this also unlocks
 
     @property
-    def set_aside(self) -> tuple[Path, ...]:
-        """Shards that were damaged, under their new names."""
-        return tuple(self._shards.set_aside)
+    def quarantined(self) -> tuple[Path, ...]:
+        """Damaged shards, under their new names."""
+        return tuple(self._shards.quarantined)
 
-    def survey(self, span: Range) -> list[Range]:
-        """Check every shard; return the rows of a span that have no answer yet."""
+    def scan(self, span: Range) -> list[Range]:
+        """Check every shard, and return the rows of a span that have no result yet."""
         with self._writing():
-            self._shards.survey()
+            self._shards.scan()
         return self._shards.missing(span)
 
     def write(
         self, kind: Kind, start: int, stop: int, content: bytes, proofs: Mapping[str, bytes]
     ) -> None:
-        """Write the answers of some rows as a shard, and the proofs that belong to them."""
+        """Write the results of some rows as a shard, and their certificates."""
         with self._writing():
             self._shards.write(kind, start, stop, content, proofs)
 
     def merge(self, layout: Layout, span: Range) -> bool:
-        """Make one file of all shards, and remove them if every row has an answer.
+        """Join all shards in one file, and remove them if every row has a result.
 
-        Returns False if a shard was found damaged: it is set aside, nothing else has changed.
+        Returns False if a shard is damaged. It gets another name, and nothing else changes.
         """
         merged = self._shards.folder / MERGED
         with self._writing():
@@ -242,7 +240,7 @@ class Folder:
                     layout.writer.join(self._shards.contents(span), file)
             except Damaged:
                 return False
-            self._checked_results()  # nobody has put another file there meanwhile
+            self._checked_results()  # another file may be there now
             self._manifest = self._manifest.with_results(
                 _sha256(merged), complete=not self._shards.missing(span)
             )
@@ -253,16 +251,16 @@ class Folder:
                 self._shards.remove()
         return True
 
-    # -- whose folder it is --------------------------------------------------------------------
+    # -- the settings of the folder ------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Write down what is asked, or make sure that the folder is about the same."""
+        """Write the manifest, or raise if the folder has other settings."""
         if self._place.exists():
             self._read_manifest()
             digest = self._checked_results()
             self.finished = self._manifest.complete and digest == self._manifest.results[-1]
             if self.finished:
-                self._shards.remove()  # a run may have been killed before they were gone
+                self._shards.remove()  # a run was killed before it removed them
                 return
         else:
             self._check_free()
@@ -274,7 +272,7 @@ class Folder:
             self._keep(self.path / name, thing)
 
     def _keep(self, path: Path, thing: Network | Shifts) -> None:
-        """Write a network or a set of them, or make sure that it is the one which is there."""
+        """Write a network or a shift set, or raise if the file has another content."""
         content = io.BytesIO()
         thing.write(content)
         if not path.exists():
@@ -282,22 +280,22 @@ class Folder:
                 file.write(content.getvalue())
         elif path.read_bytes() != content.getvalue():
             raise OutputError(
-                f"{path}: is not as this batch wrote it; move it away and give the same command "
-                "again, which then makes it anew",
+                f"{path} was changed after this batch wrote it. Move it away and repeat the command, "
+                "which writes it again",
                 name=path.name,
             )
 
     def _check_free(self) -> None:
-        """Raise if the folder holds anything under the names that a batch uses."""
+        """Raise if the folder has files with the names of a batch."""
         inputs = (self.path / name for name in self._inputs)
         ours = (self.results, *inputs, self._shards.folder, self._proofs)
         for path in filter(None, ours):
             if path.is_dir() and {rest.name for rest in path.iterdir()} <= {UNFINISHED}:
-                continue  # of a run that was killed before it wrote the manifest
+                continue  # a run was killed before it wrote the manifest
             if path.exists():
                 raise OutputError(
-                    f"{path}: is there, but no manifest.json of a batch is beside it; "
-                    "give another folder",
+                    f"{path} exists, but there is no manifest.json of a batch beside it. Give another "
+                    "folder",
                     name=path.name,
                 )
 
@@ -307,7 +305,7 @@ class Folder:
         except NotAManifest as error:
             raise OutputError(str(error), name=self._place.name) from None
         self._compare(found.question)
-        self._manifest = found  # also what it is about: the batch was begun then, not now
+        self._manifest = found  # its context, too: the batch began then
 
     def _compare(self, before: dict[str, Any]) -> None:
         before, now = _flat(before), _flat(self._manifest.question)
@@ -318,8 +316,8 @@ class Folder:
             values = "" if name in _UNREADABLE else values
             more = f" and {', '.join(other[1:])}" if other[1:] else ""
             raise OutputError(
-                f"{self.path}: holds a batch with another {name}{values}{more}; "
-                "give another folder, or remove this one to begin again",
+                f"{self.path} holds a batch with another {name}{values}{more}. Give another folder, or "
+                "remove this one to start again",
                 name=name,
                 value=now.get(name),
             )
@@ -329,14 +327,14 @@ class Folder:
             file.write(self._manifest.content())
 
     def _checked_results(self) -> str | None:
-        """Digest of what is in the place of the results; raise if this batch has not written it."""
+        """Return the digest of the results, or raise if this batch did not write them."""
         if not self.results.exists():
             return None
         digest = _sha256(self.results)
         if digest not in self._manifest.results:
             raise OutputError(
-                f"{self.results}: is not as this batch wrote it; move it away and give the same "
-                "command again, which then makes it anew",
+                f"{self.results} was changed after this batch wrote it. Move it away and repeat the "
+                "command, which writes it again",
                 name=self.results.name,
             )
         return digest
@@ -350,14 +348,14 @@ class Folder:
         except OSError as error:
             why = error.strerror or str(error)
             raise OutputError(
-                f"{self.path}: cannot be written ({why}); what is done is kept, "
-                "and the same command goes on from there",
+                f"{self.path} cannot be written ({why}). Finished rows are saved. Repeat the command to "
+                "resume",
                 name=self.path.name,
             ) from error
 
 
 def _flat(question: dict[str, Any]) -> dict[str, Any]:
-    """Return a question with the fields of its request beside the others."""
+    """Return settings with the fields of the request beside the others."""
     request = question.get("request")
     return {**question, "request": None, **request} if isinstance(request, dict) else question
 
@@ -368,7 +366,7 @@ def _sha256(path: Path) -> str:
 
 
 def _locked(folder: Path) -> int | None:
-    """Hold a folder until the process ends or the number that is returned is closed."""
+    """Lock a folder until the process ends or the returned handle is closed."""
     try:
         import fcntl  # noqa: PLC0415  (not on every system: there, nobody looks)
     except ImportError:
@@ -379,6 +377,6 @@ def _locked(folder: Path) -> int | None:
     except OSError:
         os.close(handle)
         raise OutputError(
-            f"{folder}: another run is writing there; wait for it to end", name=folder.name
+            f"{folder}: another run writes to this folder. Wait for its end", name=folder.name
         ) from None
     return handle

@@ -1,7 +1,7 @@
-"""The manifest of a folder of results: what was asked, what the answers are about, what was written.
+"""The manifest of a folder of results: its settings, its model and schema, and the digests of its files.
 
-It ends with a seal, a SHA-256 over the rest: a manifest that was changed is refused, since the words
-about every answer rest on it (delta, the class, the units).
+It ends with a seal, a SHA-256 over the other fields. A changed manifest is rejected, because the
+description of every row depends on it (delta, the class, the units).
 """
 
 from __future__ import annotations
@@ -35,30 +35,29 @@ _FIELDS = {"format", "question", "about", "results", "complete", "seal"}
 
 
 class NotAManifest(Exception):
-    """A file is no manifest of this version, or is damaged; the text says what to do."""
+    """Raised if a file is not a manifest of this version, or is damaged. The text names a next step."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What the answers of a folder are about, so that they can be read without the model's file.
+    """The context of the results of a folder, so that they can be read without the model's file.
 
     Attributes
     ----------
     provenance
-        What they were made from, and when the batch was begun.
+        Digests of the inputs, and the start of the batch.
     schema
         The features.
     classes
         Labels of the classes.
     folds
-        Digest of the batch norm that was folded into the network; empty if there is none.
+        Digest of the batch norm that was folded into the network. Empty without batch norm.
     encoding
-        Digest of how the model itself turns a table into rows; empty where it takes rows as the schema
-        encodes them.
+        Digest of the model's own preprocessing. Empty for a model that takes encoded rows.
     columns
-        Columns of the table in the order in which the model takes them.
+        Columns of the table in the order of the model's inputs.
     threshold
-        The cut-off of the model: the number of a class and its probability; None without one.
+        The cut-off of the model: the number of a class and its probability. None without a cut-off.
     """
 
     provenance: Provenance
@@ -71,7 +70,7 @@ class About:
 
     @classmethod
     def of(cls, provenance: Provenance, setting: Setting) -> About:
-        """Write down what answers of a setting are about."""
+        """Return the context of the results of a setting."""
         folds = folds_digest(setting.current.network.folds)
         return cls(
             provenance,
@@ -97,7 +96,7 @@ class About:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as they can be written as JSON."""
+        """Return the fields in a form that JSON can hold."""
         return {
             "provenance": self.provenance.to_dict(),
             **self.schema.to_dict(),
@@ -110,7 +109,7 @@ class About:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> About:
-        """Read what :meth:`to_dict` has made."""
+        """Read the fields of :meth:`to_dict`."""
         schema = Schema.from_dict(fields)
         for name in ("folds", "encoding"):
             if not isinstance(fields[name], str):
@@ -132,18 +131,18 @@ class About:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known about a folder of results.
+    """The facts about a folder of results.
 
     Attributes
     ----------
     question
-        What is asked: digests and options. A folder is about one question.
+        The settings, as digests and options. A folder has one set of them.
     about
-        What the answers are about, as JSON.
+        The context of the results, as JSON.
     results
-        Digests of all that has been in the place of the results.
+        Digests of all files that were the results.
     complete
-        Whether the last of them has an answer for every row.
+        True if the last of them has a result for every row.
     """
 
     question: dict[str, Any]
@@ -153,12 +152,12 @@ class Manifest:
 
     @classmethod
     def of(cls, question: dict[str, Any], about: About) -> Manifest:
-        """Begin a batch."""
+        """Return the manifest of a new batch."""
         return cls(*(json.loads(json.dumps(part)) for part in (question, about.to_dict())))
 
     @property
     def digest(self) -> str:
-        """Digest of the question."""
+        """Digest of the settings."""
         return _sha256(self.question)
 
     def with_results(self, digest: str, *, complete: bool) -> Manifest:
@@ -178,18 +177,18 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """Read a manifest, or say why it cannot be used.
+        """Read a manifest.
 
         Raises
         ------
         NotAManifest
-            The file is something else, of another version, or not as it was written.
+            The file is something else, of another version, or was changed.
         """
         found = _parsed(path)
         if _is_other_version(found.get("format")):
             raise NotAManifest(
-                f"{path}: this folder was written by another version of proplace (format "
-                f"{found['format']}, this one reads {FORMAT}); explain the same input into a new folder"
+                f"{path}: another version of proplace wrote this folder (format {found['format']}, this "
+                f"version reads {FORMAT}). Explain the same input into a new folder"
             )
         good = (
             set(found) == _FIELDS
@@ -202,24 +201,24 @@ class Manifest:
         )
         if not good:
             raise NotAManifest(
-                f"{path}: not the manifest of a batch of this version; give another folder"
+                f"{path}: this is not the manifest of a batch of this version. Give another folder"
             )
         if found.pop("seal") != _sha256(found):
             raise NotAManifest(
-                f"{path}: is not as it was written; put it back as it was, or explain the same "
-                "input into another folder"
+                f"{path} was changed after proplace wrote it. Restore the original file, or explain the "
+                "same input into another folder"
             )
         return cls(
             found["question"], found["about"], tuple(found["results"]), complete=found["complete"]
         )
 
     def facts(self) -> About:
-        """Return what the answers are about."""
+        """Return the context of the results."""
         try:
             return About.from_dict(self.about)
         except (ProplaceError, KeyError, TypeError, ValueError) as error:
             raise NotAManifest(
-                f"what the manifest says about the answers cannot be read ({error})"
+                f"the manifest cannot be read ({error}). Explain the same input into a new folder"
             ) from None
 
 

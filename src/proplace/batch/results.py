@@ -1,8 +1,7 @@
-"""A folder of results read back as explanations: the inverse of what a batch has written.
+"""Reader of a folder of results, which become explanations again.
 
-Nothing is believed before its digest fits: the manifest has a seal and knows the digests of the
-results, of the network and of its set of shifts; a line of the results has the digest of its
-certificate.
+Every digest is compared first. The manifest has a seal, and the digests of the results, of the
+networks and of the shift sets. Each row of the results has the digest of its certificate.
 """
 
 from __future__ import annotations
@@ -46,36 +45,36 @@ _AGAIN = "explain the same input into another folder"
 
 
 def read_results(folder: str | os.PathLike[str]) -> Explanations:
-    """Read the folder of a batch back: its answers, with all that they are about.
+    """Read the explanations of a folder of results.
 
-    The model's own file is not needed. Every explanation has the person and the answer in original
-    units, its status, reason, distance, bound and margin, the certificate where certificates were
-    kept, and the cells of the id columns (``ids``); its index is the number of the row. Only what the
-    search looked at is not in the folder: ``neighbours`` is None.
+    The model's own file is not needed. Every explanation has the person and the counterfactual in
+    original units, its status, reason, distance, bound and margin, the certificate if the folder
+    has certificates, and the cells of the id columns (``ids``). Its index is the number of the row.
+    The robust neighbours are not in the folder: ``neighbours`` is None.
 
     Parameters
     ----------
     folder
-        What ``proplace explain --out`` or :func:`proplace.batch.explain_file` has written.
+        A folder from ``proplace explain --out`` or :func:`proplace.batch.explain_file`.
 
     Raises
     ------
     ResultsError
-        The folder holds no results, unfinished ones, those of another version, or any file in it
-        is not as it was written.
+        The folder has no results, unfinished results, or results of another version, or a file in
+        it was changed.
     """
     opened = ResultsFolder.open(Path(folder))
     return opened.explanations(opened.lines())
 
 
 def open_results(folder: str | os.PathLike[str]) -> ResultsFolder:
-    """Open the folder of a batch, to read it part by part (see :func:`read_results`)."""
+    """Open a folder of results, to read it part by part (see :func:`read_results`)."""
     return ResultsFolder.open(Path(folder))
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
-    """One line of the results, and the digest of the certificate that belongs to it."""
+class ResultRow:
+    """One row of the results, and the digest of its certificate."""
 
     explanation: Explanation
     digest: str | None
@@ -87,7 +86,7 @@ class Line:
 
     @property
     def name(self) -> str:
-        """What to call the line in a message: its row, and who it is."""
+        """The row number, ids and rank, for messages."""
         who = self.explanation.id_text
         rank = f", answer {self.explanation.rank}" if self.explanation.rank else ""
         return f"row {self.explanation.index}{f' ({who})' if who else ''}{rank}"
@@ -95,18 +94,18 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class ResultsFolder:
-    """A folder of results whose digests fit.
+    """A folder of results with matching digests.
 
     Attributes
     ----------
     path
         The folder.
     about, setting
-        What the answers are about.
+        The context of the results.
     target
-        Number of the wanted class.
+        Number of the target class.
     certificates
-        Whether certificates were kept.
+        True if the folder has certificates.
     table
         The results.
     columns
@@ -123,10 +122,10 @@ class ResultsFolder:
 
     @classmethod
     def open(cls, path: Path) -> ResultsFolder:
-        """Open a folder and compare what is in it with what was written."""
+        """Open a folder and compare the digests of its files."""
         if not (path / NAME).is_file():
             raise ResultsError(
-                f"{path}: there is no {NAME}; give the folder that proplace explain --out has written",
+                f"{path}: there is no {NAME}. Give the folder of a proplace explain --out command",
                 name=NAME,
             )
         try:
@@ -149,8 +148,8 @@ class ResultsFolder:
             columns,
         )
 
-    def lines(self) -> Iterator[Line]:
-        """The lines of the results, one after the other."""
+    def lines(self) -> Iterator[ResultRow]:
+        """Yield the rows of the results."""
         for cells, _ in self.table.cells():
             try:
                 found = self._lines(_Cells(cells, csv=self.table.path.suffix == ".csv"))
@@ -162,13 +161,13 @@ class ResultsFolder:
             yield from found
 
     def people(self) -> int:
-        """How many people the results are about."""
+        """Count the people of the results."""
         rank = self.columns.facts["rank"]
         return sum(int((cells[rank].astype(str) == "0").sum()) for cells, _ in self.table.cells())
 
     def first(self, answers: int) -> Explanations:
-        """The first people, whole ones, with not more than some answers in all."""
-        chosen: list[Line] = []
+        """Return the first people, each with all rows, up to a number of rows."""
+        chosen: list[ResultRow] = []
         for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
             person = list(group)
             if chosen and len(chosen) + len(person) > answers:
@@ -177,8 +176,8 @@ class ResultsFolder:
         return self.explanations(chosen[:answers])
 
     def parts(self, answers: int) -> Iterator[Explanations]:
-        """All people, whole ones: parts of so many answers, or one person with more."""
-        chosen: list[Line] = []
+        """Yield all people in parts of at most so many rows, or one person with more."""
+        chosen: list[ResultRow] = []
         for _, group in itertools.groupby(self.lines(), lambda line: line.explanation.index):
             person = list(group)
             if chosen and len(chosen) + len(person) > answers:
@@ -188,8 +187,8 @@ class ResultsFolder:
         if chosen:
             yield self.explanations(chosen)
 
-    def explanations(self, lines: Iterable[Line]) -> Explanations:
-        """Some lines as explanations, with their certificates where these were kept."""
+    def explanations(self, lines: Iterable[ResultRow]) -> Explanations:
+        """Return rows as explanations, with their certificates if the folder has them."""
         items = [
             line.explanation
             if line.digest is None or not self.certificates
@@ -199,19 +198,19 @@ class ResultsFolder:
         made = self.about.provenance
         return Explanations(items, index_names=(self.columns.row,), provenance=made)
 
-    def certificate(self, line: Line) -> Proof:
-        """Return the certificate of a line, as it was written."""
+    def certificate(self, line: ResultRow) -> Proof:
+        """Return the certificate of a row, or raise if it was changed."""
         content = self.proof(line)
         if content is None:
             raise ResultsError(
                 f"{self.path / 'certificates' / line.proof_name}: the certificate of {line.name} is "
-                f"missing, or not as it was written; put it back as it was, or {_AGAIN}",
+                f"missing or was changed. Restore the original file, or {_AGAIN}",
                 name=line.proof_name,
             )
         return read_proof(content)
 
-    def proof(self, line: Line) -> bytes | None:
-        """Content of the certificate of a line; None where it is not the one that was written."""
+    def proof(self, line: ResultRow) -> bytes | None:
+        """Return the content of the certificate of a row, or None if it was changed."""
         path = self.path / "certificates" / line.proof_name
         try:
             with path.open("rb") as file:
@@ -220,8 +219,8 @@ class ResultsFolder:
             return None
         return content if hashlib.sha256(content).hexdigest() == line.digest else None
 
-    def _lines(self, cells: _Cells) -> list[Line]:
-        """The lines of a piece of the results."""
+    def _lines(self, cells: _Cells) -> list[ResultRow]:
+        """Return the rows of a part of the results."""
         facts, schema = self.columns.facts, self.setting.schema
         statuses = cells.text(facts["status"])
         if strange := set(statuses) - set(get_args(Status)):
@@ -247,7 +246,7 @@ class ResultsFolder:
         lines = []
         for n, row in enumerate(cells.whole(self.columns.row)):
             (original, x), (answer, point) = before(n, row), after(n, row)
-            line = Line(
+            line = ResultRow(
                 Explanation(
                     cast("Status", statuses[n]),
                     reasons[n] or "",
@@ -278,7 +277,7 @@ class ResultsFolder:
 
 
 class _Cells:
-    """Cells of some lines, read as they were written."""
+    """Cells of some rows."""
 
     def __init__(self, frame: pd.DataFrame, *, csv: bool) -> None:
         self._frame, self._csv = frame, csv
@@ -287,35 +286,35 @@ class _Cells:
         return len(self._frame)
 
     def column(self, name: str) -> list[Any]:
-        """Cells of a column; None where there is none, text in CSV."""
+        """Return the cells of a column, as text in CSV, and None for missing cells in Parquet."""
         cells = self._frame[literal(name) if self._csv else name].tolist()
         return cells if self._csv else [None if _is_nothing(cell) else cell for cell in cells]
 
     def text(self, name: str) -> list[Any]:
-        """Cells of a column of text."""
+        """Return the cells of a column of text."""
         return [unliteral(cell) for cell in self.column(name)] if self._csv else self.column(name)
 
     def whole(self, name: str) -> list[int]:
-        """Cells of a column of whole numbers."""
+        """Return the cells of a column of whole numbers."""
         return [int(cell) for cell in self.column(name)]
 
     def numbers(self, name: str) -> list[float]:
-        """Cells of a column of numbers, NaN where there is none."""
+        """Return the cells of a column of numbers, with NaN for missing cells."""
         return [np.nan if cell in (None, "") else float(cell) for cell in self.column(name)]
 
     def truths(self, name: str) -> list[bool]:
-        """Cells of a column of True and False."""
+        """Return the cells of a column of True and False."""
         return [str(cell).lower() == "true" for cell in self.column(name)]
 
     def filled(self, names: list[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which lines have a cell in any of some columns."""
+        """Return True for each row with a cell in one of the columns."""
         return np.array(
             [any(cell not in (None, "") for cell in line) for line in self._across(names)],
             dtype=np.bool_,
         ).reshape(len(self))
 
     def values(self, name: str, feature: AnyFeature) -> list[Any]:
-        """Cells of a column of values of a feature; None where there is none."""
+        """Return the values of a feature, with None for missing cells."""
         cells = self.column(name)
         if isinstance(feature, Continuous):
             return [None if cell in (None, "") else plain(float(cell), feature) for cell in cells]
@@ -346,7 +345,7 @@ def _people(
     schema: Schema,
     there: np.ndarray[Any, np.dtype[np.bool_]],
 ) -> Callable[[int, int], tuple[pd.Series[Any] | None, Any]]:
-    """Read people, or answers: how to get that of a line, in original units and encoded."""
+    """Return a function that gives the person of a row, in original units and encoded."""
     columns = {name: cells.values(names[name], schema.by_name[name]) for name in schema.by_name}
     lines = np.flatnonzero(there)
     frame = pd.DataFrame(
@@ -369,31 +368,28 @@ def _people(
 
 
 def _results(path: Path, manifest: Manifest) -> TableFile:
-    """Open the results, if they are those that were written."""
+    """Open the results, or raise if they were changed."""
     if not manifest.results or not path.is_file():
-        raise ResultsError(
-            f"{path}: there are no results yet; give the same proplace explain command again, which "
-            "goes on with the rows that are missing"
-            if not manifest.results
-            else f"{path}: the results are gone; put them back, or give the same proplace explain "
-            "command again",
-            name=path.name,
-        )
+        problem = "there are no results yet. Repeat the proplace explain command to resume"
+        if manifest.results:
+            problem = "the results are gone. Restore them, or repeat the proplace explain command"
+        raise ResultsError(f"{path}: {problem}", name=path.name)
     try:
-        table = open_table(path, delimiter=",")  # as it was written, whatever the names hold
+        table = open_table(path, delimiter=",")  # as the batch wrote it
     except ProplaceError as error:
         raise ResultsError(f"{path}: cannot be read ({error}); {_AGAIN}", name=path.name) from None
     if table.digest not in manifest.results:
         raise ResultsError(
-            f"{path}: is not as it was written; put it back as it was, or {_AGAIN}", name=path.name
+            f"{path} was changed after proplace wrote it. Restore the original file, or {_AGAIN}",
+            name=path.name,
         )
     return table
 
 
 def _guarantee(path: Path, about: About) -> Guarantee:
-    """Read the networks that must accept, if their files are those that were written."""
+    """Read the networks of the guarantee, or raise if their files were changed."""
     facts = about.provenance.guarantee
-    # A network or a set is in the file of the first member that has it.
+    # the file of the first member with a network or a shift set has it
     files, words = {}, {}
     for number, member in reversed([*enumerate(facts["members"], start=1)]):
         files[member["network"]], box = names_of(number)
@@ -417,10 +413,10 @@ def _guarantee(path: Path, about: About) -> Guarantee:
 
 
 def _network(path: Path, digest: str, folds: str | None = None) -> Network:
-    """Read a network, if it is the one that was written.
+    """Read a network, or raise if it was changed.
 
-    What batch norm folded into it has a digest of its own; where that is not known, a box that follows
-    from it is named by the certificates.
+    Batch norm that was folded into it has a digest of its own. None: certificates name a shift set
+    that follows from it.
     """
     try:
         net = Network.load(path)
@@ -429,21 +425,21 @@ def _network(path: Path, digest: str, folds: str | None = None) -> Network:
     same = net is not None and network_digest(net) == digest
     if net is None or not same or folds not in (None, folds_digest(net.folds)):
         raise ResultsError(
-            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
+            f"{path} is missing or was changed. Restore the original file, or {_AGAIN}",
             name=path.name,
         )
     return net
 
 
 def _shifts(path: Path, digest: str, about: str) -> Shifts:
-    """Read a set of networks, if it is the one that was written."""
+    """Read a shift set, or raise if it was changed."""
     try:
         shifts = Shifts.load(path)
     except ProplaceError:
         shifts = None
     if shifts is None or shifts.digest != digest or about != shifts.description:
         raise ResultsError(
-            f"{path}: is missing, or not as it was written; put it back as it was, or {_AGAIN}",
+            f"{path} is missing or was changed. Restore the original file, or {_AGAIN}",
             name=path.name,
         )
     return shifts

@@ -1,12 +1,12 @@
-"""Shards: files that say by their names which rows they hold and what is in them.
+"""Shards: files whose names hold their rows and a digest of their content.
 
-The name of a shard ends with its seal, a SHA-256 over the question of the batch, the rows, the content
-and the proofs that belong to them. A shard that was cut, emptied, overwritten, renamed or brought
-from elsewhere does not fit its seal, nor does one whose proofs are not as they were written. Such a
-shard is set aside, under another name, and its rows are missing like those that nobody has done yet.
+The name of a shard ends with its seal, a SHA-256 over the settings of the batch, the rows, the
+content and the certificates. A shard that was cut, emptied, overwritten, renamed or copied from
+elsewhere does not match its seal. The same holds if its certificates were changed. Such a shard
+gets another name, and its rows are done again.
 
-Rows whose worker died have shards of their own kind. They are part of the results so that these are
-complete, but not of what is done: the next run tries such rows again.
+Rows whose worker died have shards of their own kind. They complete the results, but they are not
+done: the next run tries these rows again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["rows", "lost"]
 Range = tuple[int, int]
-"""First row, and the row after the last."""
+"""The first row, and the row after the last."""
 
-# Content on its way to its place: each name is used for one file at a time, by the one writer.
+# names of unfinished files; one writer uses each for one file at a time
 UNFINISHED, MERGED = ".proplace-unfinished", ".proplace-merged"
 _NAME = re.compile(r"(rows|lost)-(\d{12})-(\d{12})-([0-9a-f]{64})\.(?:csv|parquet)")
 _PROOF = re.compile(r"row-(\d{12})-\d+\.json")
@@ -40,7 +40,7 @@ _PROOF = re.compile(r"row-(\d{12})-\d+\.json")
 
 @dataclass(frozen=True)
 class Shard:
-    """A file with the answers of some rows."""
+    """A file with the results of some rows."""
 
     path: Path
     kind: Kind
@@ -50,41 +50,41 @@ class Shard:
 
 
 class Damaged(Exception):
-    """A shard is not what was written."""
+    """Raised if a shard was changed."""
 
 
 class Shards:
-    """The shards of a batch, and the proofs of their answers.
+    """The shards of a batch, and the certificates of their rows.
 
     Parameters
     ----------
     folder
-        Where they are; all that is in it belongs to the batch.
+        Their folder. All files in it belong to the batch.
     proofs
-        Folder of the proofs, or None where none are asked for.
+        Folder of the certificates. None: without certificates.
     question
-        Digest of what the batch is about.
+        Digest of the settings of the batch.
     suffix
         Format of the shards.
     """
 
     def __init__(self, folder: Path, proofs: Path | None, question: str, suffix: Format) -> None:
         self.folder = folder
-        self.set_aside: list[Path] = []
+        self.quarantined: list[Path] = []
         self._proofs, self._question, self._suffix = proofs, question, suffix
         self._known: list[Shard] = []
 
-    def survey(self) -> None:
-        """Check every shard that is there, and make ready for the rows that are missing."""
+    def scan(self) -> None:
+        """Check every shard, and remove certificates without a shard."""
         self._known = []
         proofs = self._found_proofs()
         for shard in self._found():
             try:
                 self._content(shard, proofs)
             except Damaged:
-                self._set_aside(shard)
+                self._quarantine(shard)
                 continue
-            if shard.kind == "lost":  # these rows are tried again
+            if shard.kind == "lost":  # tried again
                 shard.path.unlink()
             else:
                 self._known.append(shard)
@@ -92,7 +92,7 @@ class Shards:
         starts = [shard.start for shard in done]
         for row, paths in proofs.items():
             before = bisect.bisect_right(starts, row) - 1
-            if before < 0 or row >= done[before].stop:  # of a run that ended before their shard
+            if before < 0 or row >= done[before].stop:  # their run ended before their shard
                 for path in paths:
                     path.unlink()
 
@@ -103,7 +103,7 @@ class Shards:
     def write(
         self, kind: Kind, start: int, stop: int, content: bytes, proofs: Mapping[str, bytes]
     ) -> None:
-        """Write answers as a shard, after the proofs that belong to them."""
+        """Write results as a shard, after their certificates."""
         kept = [] if self._proofs is None else sorted(proofs.items())
         for name, proof in kept:
             self._write(cast("Path", self._proofs) / name, proof)
@@ -113,18 +113,18 @@ class Shards:
         self._known.append(Shard(path, kind, start, stop, seal))
 
     def contents(self, span: Range) -> Iterator[bytes]:
-        """What the shards hold, in the order of the rows, each checked.
+        """Yield the content of the shards in the order of the rows, after a check.
 
         Raises
         ------
         Damaged
-            A shard is not what was written; it has been set aside.
+            A shard was changed. It has another name now.
         """
         shards = self._in_order()
         for start, stop in _gaps(shards, span):
             raise OutputError(
-                f"{self.folder}: there are no answers for the rows {start} to {stop - 1}; give the "
-                "same command again",
+                f"{self.folder}: there are no results for the rows {start} to {stop - 1}. Repeat the "
+                "command",
                 name=self.folder.name,
             )
         proofs = self._found_proofs()
@@ -132,17 +132,17 @@ class Shards:
             try:
                 yield self._content(shard, proofs)
             except Damaged:
-                self._set_aside(shard)
+                self._quarantine(shard)
                 raise
 
     def remove(self) -> None:
-        """Remove the shards, and their folder if nothing else is in it."""
+        """Remove the shards, and their folder if it is empty then."""
         if self.folder.exists():
             for shard in self._found():
                 shard.path.unlink()
-            for name in (UNFINISHED, MERGED):  # of a run that was killed
+            for name in (UNFINISHED, MERGED):  # left by a killed run
                 (self.folder / name).unlink(missing_ok=True)
-            with suppress(OSError):  # what was set aside is there, or a file of somebody else
+            with suppress(OSError):  # a damaged shard or another file is there
                 self.folder.rmdir()
 
     # -- inside --------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Shards:
         return found
 
     def _in_order(self) -> list[Shard]:
-        """Shards in the order of their rows, no row twice."""
+        """Return the shards in the order of their rows, no row twice."""
         chosen: list[Shard] = []
         for shard in sorted(self._known, key=lambda shard: shard.start):
             if not chosen or shard.start >= chosen[-1].stop:
@@ -164,7 +164,7 @@ class Shards:
         return chosen
 
     def _found_proofs(self) -> dict[int, list[Path]]:
-        """Proofs that are there, by their row."""
+        """Find the certificates, by their row."""
         found: dict[int, list[Path]] = {}
         if self._proofs is not None and self._proofs.exists():
             for path in self._proofs.iterdir():
@@ -193,13 +193,13 @@ class Shards:
             seal.update(proof)
         return seal.hexdigest()
 
-    def _set_aside(self, shard: Shard) -> None:
-        """Keep a damaged shard under a name that means nothing here."""
+    def _quarantine(self, shard: Shard) -> None:
+        """Rename a damaged shard to a name that is not read."""
         names = (f"{shard.path.name}.damaged{n or ''}" for n in itertools.count())
         free = next(path for name in names if not (path := self.folder / name).exists())
-        with suppress(FileNotFoundError):  # it may be gone altogether
+        with suppress(FileNotFoundError):  # it may be gone
             move(shard.path, free)
-            self.set_aside.append(free)
+            self.quarantined.append(free)
 
     def _write(self, path: Path, content: bytes) -> None:
         with atomic_write(path, temporary=self.folder / UNFINISHED) as file:

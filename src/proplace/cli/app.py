@@ -80,7 +80,7 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence and exit status 1."""
+    """Run the command line. An error is one sentence and exit status 1."""
     debug = "--debug" in sys.argv[1:]
     set_quiet("--quiet" in sys.argv[1:])
     arguments = [word for word in sys.argv[1:] if word not in ("--debug", "--quiet")]
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Print an error as one sentence; return the exit status."""
+    """Print an error as one sentence, and return the exit status."""
     if isinstance(error, typer.Abort):
         tell("interrupted")
         return 130 if isinstance(error.__cause__, KeyboardInterrupt) else 1

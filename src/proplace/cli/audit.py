@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from proplace.project import Project
 
 NOT_RELEASED = 3
-"""Exit status of a closed release gate; 1 is an error."""
+"""Exit status of a closed release gate. 1 is an error."""
 
-_SHOWN = 20  # broken promises that are listed; the others are counted
+_SHOWN = 20  # broken promises that are listed, the others are counted
 
 
 class FailOn(StrEnum):
@@ -90,8 +90,9 @@ def audit(
 ) -> None:
     """Evaluate a retrained model against all open promises: proved, holds, broken or undecided.
 
-    The ledger records the audit. --renew needs tables.train and delta in the project file, and keeps
-    the request and the expiry date of each promise. Nothing is approved or issued if the gate is closed.
+    The ledger records the audit. --renew needs tables.train and delta in the
+    project file, and keeps the request and the expiry date of each promise.
+    Nothing is approved or issued if the gate is closed.
 
     [bold]Examples[/bold]
 

@@ -60,10 +60,11 @@ def calibrate(
 ) -> None:
     """Find the smallest delta whose counterfactuals survive retraining.
 
-    Needs model and tables.train in the project file. Prints, for each delta: the share of
-    counterfactuals that the retrained models accept, and the share of accepted rows that stay robust.
-    Exit status 1: no delta suffices. --risk chooses by conformal risk control; if the project has a
-    shift set as its delta, it chooses the size of that set. --coverage needs no people.
+    Needs model and tables.train in the project file. Prints for each delta the
+    share of counterfactuals that the retrained models accept, and the share of
+    accepted rows that stay robust. Exit status 1: no delta suffices. --risk chooses
+    by conformal risk control. If the project has a shift set as its delta, --risk
+    chooses the size of the set. --coverage needs no people.
 
     [bold]Examples[/bold]
 
@@ -245,7 +246,7 @@ def _show(found: Calibration, quantile: float) -> None:
 
 
 def _finite(change: float) -> float | None:
-    """Return a change as JSON can hold it; None if no delta includes the network."""
+    """Return a change as JSON can hold it. None: no delta includes the network."""
     return change if math.isfinite(change) else None
 
 

@@ -56,8 +56,9 @@ def certify(
 ) -> None:
     """Count the rows of a table that get the class from every network within delta.
 
-    --out lists each row: its class today, the verdict, and bounds on its worst-case margin. If the
-    project file has request.tolerance, every row within the tolerance must get the class as well.
+    --out lists each row: its class today, the verdict, and bounds on its worst-case
+    margin. If the project file has request.tolerance, every row within the
+    tolerance must get the class as well.
 
     [bold]Example[/bold]
 

@@ -67,10 +67,11 @@ def check(
     target: Wanted = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check certificates in exact arithmetic; exit status 1 unless all are accepted.
+    """Check certificates in exact arithmetic. Exit status 1 unless all are accepted.
 
-    Prints what each certificate proves. In a folder of results, each certificate must prove its row:
-    the counterfactual, its class, delta and ranges; only failures and a summary are printed.
+    Prints the statement of each certificate. In a folder of results, each
+    certificate must prove its row: the counterfactual, its class, delta and ranges.
+    Then only failures and a summary are printed.
 
     [bold]Examples[/bold]
 
@@ -90,8 +91,8 @@ def check(
     for path in proofs:
         if not path.exists():
             raise CertificateError(
-                f"{path}: no such file or folder; give a certificate (.json), a folder of them, or "
-                "the folder that proplace explain --out has written",
+                f"{path}: no such file or folder. Give a certificate (.json), a folder of them, or the "
+                "folder of a proplace explain --out command",
                 name=path.name,
             )
     whole = project.read_model()
@@ -133,7 +134,7 @@ def check(
 
 
 def _others(required_model: list[str] | None) -> list[Member]:
-    """Read the networks of other models, each with its set."""
+    """Read the networks of required models, each with its shift set."""
     from proplace.core.guarantee import Member  # noqa: PLC0415
     from proplace.core.shifts import Shifts  # noqa: PLC0415
     from proplace.loaders.model import Model  # noqa: PLC0415
@@ -147,22 +148,22 @@ def _others(required_model: list[str] | None) -> list[Member]:
 
 
 def _field(proof: bytes, name: str) -> Any:
-    """Field of a certificate; in a bundle, of the first, which is about the model in use."""
+    """Return a field of a certificate, or of the first one of a bundle."""
     try:
         facts = json.loads(proof)
         return facts.get("certificates", [facts])[0].get(name)
     except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
-        return None  # the checker says what is wrong
+        return None  # the checker reports the problem
 
 
 def _set_of(proof: bytes) -> str | None:
-    """The digest of the set of networks that a certificate names; None for one with a delta."""
+    """Return the digest of the shift set that a certificate names, or None."""
     named = _field(proof, "shifts")
     return named if isinstance(named, str) else None
 
 
 def _called_true_or_false(model: Model, proof: bytes) -> list[Parameters]:
-    """Return the network that a certificate names, where columns of the table are true or false."""
+    """Return the network that a certificate names, if columns of the table are boolean."""
     from proplace.certification import digest, parameters  # noqa: PLC0415
     from proplace.loaders.coordinates import network_named  # noqa: PLC0415
 
@@ -175,7 +176,7 @@ def _called_true_or_false(model: Model, proof: bytes) -> list[Parameters]:
 
 
 def _summary(entries: Sequence[dict[str, Any]]) -> str:
-    """How many certificates of a folder prove their answers, and how many of these that one is lost."""
+    """Count the certificates of a folder that prove their rows, by kind."""
     good = [entry for entry in entries if entry["accepted"]]
     words = f"{len(good)} of {len(entries)} certificates prove their answers"
     verdicts = [entry["proved"]["verdict"] for entry in good]
@@ -187,13 +188,13 @@ def _summary(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def _name(entry: dict[str, Any]) -> str:
-    """What to call a certificate: its file, and the answer that it belongs to."""
+    """Return the file of a certificate, and the row that it belongs to."""
     answer = f" ({entry['answer']})" if "answer" in entry else ""
     return f"{entry['file']}{answer}"
 
 
 def _is_results(path: Path) -> bool:
-    """Whether a path is a folder of results."""
+    """Return True if a path is a folder of results."""
     return path.is_dir() and (path / "manifest.json").is_file()
 
 
@@ -214,7 +215,7 @@ def _of_results(
     others: Sequence[Member],
     demand: Demand,
 ) -> Iterator[dict[str, Any]]:
-    """Check the answers of a folder of results."""
+    """Check the rows of a folder of results."""
     from proplace.batch.check import check_folder  # noqa: PLC0415
     from proplace.batch.results import ResultsFolder  # noqa: PLC0415
     from proplace.core.errors import CertificateError  # noqa: PLC0415
@@ -229,8 +230,8 @@ def _of_results(
     for other in others:
         if not any(_holds(models, other) for models in folder.setting.guarantee.members[1:]):
             raise CertificateError(
-                f"{path}: its answers were not made for {other.name} with such a delta; explain them "
-                "with the same --required-model",
+                f"{path}: its results were not made for {other.name} with this delta. Add the model to "
+                "required_models of the project file, and explain the people again",
                 name="--required-model",
                 value=other.name,
             )
@@ -247,7 +248,7 @@ def _of_results(
 
 
 def _holds(models: Member, other: Member) -> bool:
-    """Whether the networks of one set are among those of another."""
+    """Return True if one shift set lies inside another."""
     from proplace.certification import digest  # noqa: PLC0415
 
     return digest(models.network) == digest(other.network) and all(
@@ -292,27 +293,27 @@ def _verdict(
     model
         The model.
     readings
-        Its network, in each way in which its file can be read.
+        Its network, in each way to read its file.
     shifts
-        The set of networks; None if none was given.
+        The shift set, or None.
     others
-        More networks that a bundle speaks of, with their sets.
+        Required models of a bundle, with their shift sets.
     demand
-        What else must be proved.
+        Further properties that must be proved.
     """
-    from proplace.batch.check import first_verdict  # noqa: PLC0415
+    from proplace.batch.check import check_proof  # noqa: PLC0415
     from proplace.certification import checker  # noqa: PLC0415
 
     named = _set_of(proof)
     if named is not None and shifts is None:
         return checker.Verdict(
             False,
-            f"it speaks of the set of networks with the digest {named}, which is not in it; give "
-            "the file of the set as --delta FILE (of a model with batch norm: its delta will do)",
+            f"it names the shift set with the digest {named}. Give the file of this set as "
+            "--delta FILE (a model with batch norm: its radius)",
         )
     boxes = [] if shifts is None else [shifts]
     readings = [*readings, *_called_true_or_false(model, proof)]
-    found = first_verdict(proof, readings, demand, shifts=boxes, others=others)
+    found = check_proof(proof, readings, demand, shifts=boxes, others=others)
     if not found.accepted:
         return found
     lacking = _uncovered(found, others)
@@ -327,7 +328,7 @@ def _statements(found: Verdict) -> list[Statement]:
 
 
 def _uncovered(found: Verdict, others: Sequence[Member]) -> str:
-    """Say which of the other networks is not proved to accept the input; empty if all are."""
+    """Describe a required model without a proof that it accepts. Empty if all have one."""
     from proplace.certification import covers, digest  # noqa: PLC0415
 
     statements = _statements(found)
@@ -343,13 +344,13 @@ def _uncovered(found: Verdict, others: Sequence[Member]) -> str:
 
 
 def _through(model: Model, schema: Schema) -> list[Parameters]:
-    """The network as it is seen through a schema, which may turn some of its numbers into yes or no."""
+    """Return the network with the features of a schema, which may make some of its numbers boolean."""
     from proplace.certification import parameters  # noqa: PLC0415
     from proplace.core.errors import ProplaceError  # noqa: PLC0415
 
     try:
         return [parameters(model.with_schema(schema).network)]
-    except ProplaceError:  # another model: its digest says so
+    except ProplaceError:  # another model, with another digest
         return []
 
 

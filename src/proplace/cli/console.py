@@ -38,7 +38,7 @@ def echo(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a note or an error on standard error; a long one is cut."""
+    """Print a note or an error on standard error, cut if it is long."""
     typer.echo(_shown(clipped(text, MESSAGE), sys.stderr.encoding), err=True)
 
 

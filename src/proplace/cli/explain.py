@@ -51,7 +51,7 @@ class SolverName(StrEnum):
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[NAME=VALUE]...", help="One person, feature by feature.", show_default=False
+        metavar="NAME=VALUE", help="One person, feature by feature.", show_default=False
     ),
 ]
 Row = Annotated[
@@ -133,7 +133,7 @@ def explain(
 ) -> None:
     """Find the nearest counterfactual that every network within delta accepts.
 
-    A table of people needs --out: results.csv, certificates, and all that they are about. One person
+    A table of people goes to the folder --out, with certificates. One person
     (--row, or NAME=VALUE) is shown, and also written with --out.
 
     [bold]Examples[/bold]
@@ -242,7 +242,7 @@ def _check_people(
 
 @contextmanager
 def _source(project: Project, values: Mapping[str, str], table: Path | None) -> Iterator[Path]:
-    """Yield the table of people; one person becomes a table of one row."""
+    """Yield the table of people, which has one row for one person."""
     if not values:
         yield table or project.people or Path()
         return
@@ -409,7 +409,7 @@ def echo_json(result: Explanations, row: int | None, agreement: Mapping[str, Any
 
 
 def _write(asked: _Asked, source: TableFile, out: Path, row: int | None) -> Summary:
-    """Write the results of all rows, or of one; a signal ends the run as Ctrl-C does."""
+    """Write the results of all rows, or of one. A signal ends the run like Ctrl-C."""
     from proplace.batch import explain_file  # noqa: PLC0415
     from proplace.tables.files import is_parquet  # noqa: PLC0415
 
@@ -432,10 +432,10 @@ def _write(asked: _Asked, source: TableFile, out: Path, row: int | None) -> Summ
 
 
 def _summarise(summary: Summary, agreement: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the result of a batch; raise if people have no answer yet."""
+    """Print the result of a batch, and raise if people have no result yet."""
     from proplace.core.errors import WorkerError  # noqa: PLC0415
 
-    for path in summary.set_aside:
+    for path in summary.quarantined:
         inputs.note(
             f"{path}: this shard, or a certificate of it, was changed after it was written. It is set "
             "aside, and its rows are done again"

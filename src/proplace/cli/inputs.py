@@ -60,7 +60,7 @@ def new_file(path: Path) -> Iterator[None]:
 
 
 def training_rows(table: TableFile, schema: Schema, others: Iterable[str]) -> pd.DataFrame:
-    """Read the usable rows of a table; print a note about the others."""
+    """Read the usable rows of a table, and print a note about the others."""
     from proplace.core.errors import TableError  # noqa: PLC0415
     from proplace.schema.values import left_out  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def usable_rows(table: TableFile, schema: Schema) -> Iterator[pd.DataFrame]:
 def check_predictions(
     model: Model, table: TableFile, frames: Iterable[pd.DataFrame], column: str | None
 ) -> dict[str, Any]:
-    """Raise if the model clearly gives a row another class than a column; return facts for JSON.
+    """Raise if the model clearly gives a row another class than a column. Return facts for JSON.
 
     Rows on a boundary between classes may differ, because rounding decides there. Missing cells are
     skipped.
@@ -175,7 +175,7 @@ def shifts_of(project: Project, model: Model) -> float | Shifts:
 
 
 def compared(shifts: Shifts, file: object, net: Network) -> Shifts:
-    """Raise if a shift set is for other networks; print a note if the network lies outside it."""
+    """Raise if a shift set is for other networks. Print a note if the network lies outside it."""
     from proplace.core.errors import DeltaError  # noqa: PLC0415
     from proplace.core.shifts import Shifts, counts, outside  # noqa: PLC0415
 

@@ -45,7 +45,7 @@ class States(StrEnum):
 
 
 class Existing(StrEnum):
-    """What to do if a person has another open promise."""
+    """Actions if a person has another open promise."""
 
     refuse = "refuse"
     add = "add"
@@ -61,7 +61,7 @@ Number = Annotated[int, typer.Argument(metavar="PROMISE", help="Number of the pr
 
 @contextmanager
 def opened_ledger(place: str, *, create: bool = False) -> Iterator[Ledger]:
-    """Open a ledger; the user of the operating system is noted in every entry."""
+    """Open a ledger. Every entry names the user of the operating system."""
     from proplace.ledger.ledger import Ledger  # noqa: PLC0415  (quick help)
 
     actor = None
@@ -190,8 +190,8 @@ def issue(
 ) -> None:
     """Promise the counterfactuals of a folder of results.
 
-    Creates the ledger if there is none. A repeated command issues no promise twice. The words are
-    those of wording in proplace.yaml.
+    Creates the ledger if there is none. A repeated command issues no promise twice.
+    The words are those of wording in proplace.yaml.
 
     [bold]Example[/bold]
 
@@ -217,7 +217,7 @@ def redeem(
     person: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...", help="The person, feature by feature.", show_default=False
+            metavar="NAME=VALUE", help="The person, feature by feature.", show_default=False
         ),
     ] = None,
     table: options.People = None,
@@ -239,8 +239,9 @@ def redeem(
 ) -> None:
     """Compare a returning person with their promise, and record the outcome.
 
-    Exit status: 0 accepted, and the promise is redeemed; 3 refused, because the person does not meet the
-    promise; 4 refused, although the person meets it: the promise is broken.
+    Exit status 0: accepted, and the promise is redeemed. 3: refused, because the
+    person does not meet the promise. 4: refused, although the person meets it, so
+    the promise is broken.
 
     [bold]Examples[/bold]
 
@@ -300,7 +301,7 @@ def erase(
     person: Annotated[str, typer.Argument(metavar="PERSON", help="Id of the person.")],
     yes: Annotated[bool, typer.Option("--yes", help="Erase without a question.")] = False,
 ) -> None:
-    """Erase all personal data of a person forever; the hash chain stays valid.
+    """Erase all personal data of a person forever. The hash chain stays valid.
 
     [bold]Example[/bold]
 
@@ -340,9 +341,9 @@ def verify(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Confirm that no entry was changed; exit status 1 if one was.
+    """Confirm that no entry was changed. Exit status 1 if one was.
 
-    Save the head that is printed in another place: with it, even a rewritten chain is detected.
+    Save the printed head in another place. It detects even a rewritten chain.
 
     [bold]Example[/bold]
 
@@ -374,7 +375,7 @@ def _write_letter(promise: Promise, path: Path) -> None:
 
 
 def _write_proof(promise: Promise, folder: Path) -> str:
-    """Write the certificate of a promise; return the command that checks it."""
+    """Write the certificate of a promise, and return the command that checks it."""
     from proplace.report.proofs import save_proof  # noqa: PLC0415
 
     with inputs.new_file(folder):
@@ -382,7 +383,7 @@ def _write_proof(promise: Promise, folder: Path) -> str:
 
 
 def _write_entries(opened: Ledger, path: Path) -> None:
-    """Write all entries; the file appears when it is complete."""
+    """Write all entries. The file appears when it is complete."""
     part = path.with_name(f"{path.name}.part")
     with inputs.new_file(path):
         with part.open("w", encoding="utf-8") as file:
@@ -392,7 +393,7 @@ def _write_entries(opened: Ledger, path: Path) -> None:
 
 
 def _wording() -> Wording | None:
-    """Return the wording of the project file; None for the default one."""
+    """Return the wording of the project file, or None for the default one."""
     from proplace.explain.words import Wording  # noqa: PLC0415
     from proplace.project import Project  # noqa: PLC0415
 
@@ -477,7 +478,7 @@ def _of_values(values: dict[str, str], schema: Schema) -> pd.DataFrame:
 
 
 def _typed(cells: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """Convert columns that only the current model may know to numbers if they look like numbers."""
+    """Convert columns of the current model alone to numbers if all cells are numbers."""
     from proplace.tables.files import numbers_of  # noqa: PLC0415
 
     cells = cells.copy()

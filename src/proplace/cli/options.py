@@ -204,7 +204,7 @@ def delta_of(text: str | None) -> float | Path | None:
 
 
 def tolerance_of(words: list[str] | None) -> dict[str, tuple[float, float]] | None:
-    """Read the allowed miss of each feature below and above; None without ``--tolerance``."""
+    """Read the allowed miss of each feature below and above. None without ``--tolerance``."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     found: dict[str, tuple[float, float]] = {}
@@ -229,7 +229,7 @@ def tolerance_of(words: list[str] | None) -> dict[str, tuple[float, float]] | No
 
 
 def ranges_of(words: list[str] | None) -> dict[str, Range] | None:
-    """Read the ends of ranges; None without ``--range``."""
+    """Read the ends of ranges. None without ``--range``."""
     from proplace.core.errors import OptionError  # noqa: PLC0415
 
     found: dict[str, Range] = {}
@@ -265,7 +265,7 @@ def pairs_of(words: list[str] | None) -> dict[str, str]:
 
 
 def _number(text: str) -> float | None:
-    """Read a number; None if there is none, NaN if it is something else."""
+    """Read a number. None if there is none, NaN if it is something else."""
     if not text.strip():
         return None
     try:

@@ -20,8 +20,8 @@ Out = Annotated[
 def report(folder: Folder, out: Out = None) -> None:
     """Write a page about a folder of results: one HTML file that opens offline.
 
-    It shows the first 50 counterfactuals and the number of people. The folder is compared with the
-    digests of its files first.
+    It shows the first 50 counterfactuals and the number of people. The digests of
+    the folder are compared first.
 
     [bold]Example[/bold]
 

@@ -44,8 +44,9 @@ def schema(
 ) -> None:
     """Draft the schema of a table, and a project file, to edit.
 
-    The features are in the order of the columns, which must be that of the network's inputs. --model
-    reads the encoding of the columns from the model and checks the schema.
+    The features are in the order of the columns, which must be that of the
+    network's inputs. --model reads the encoding of the columns from the model and
+    checks the schema.
 
     [bold]Example[/bold]
 

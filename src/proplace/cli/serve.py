@@ -104,7 +104,7 @@ def _serve(project: Project, address: tuple[str, int], token: str | None, *, cre
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; connections wait in it until the server runs."""
+    """Return a socket that listens. Connections wait in it until the server runs."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, so that asyncio turns off the delay of small packets.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -119,7 +119,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _opened(project: Project, *, create: bool) -> OpenedProject:
-    """Open the project, or make the demonstration; create a ledger only on request."""
+    """Open the project, or make the demonstration. Create a ledger only on request."""
     from proplace.ledger.ledger import Ledger  # noqa: PLC0415
 
     if project.place is None:
