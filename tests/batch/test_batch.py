@@ -60,7 +60,7 @@ def two_answers(world):
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize("every", [1e-9, 1000.0])
-def test_results_hold_what_explain_says(world, two_answers, kind, every, tmp_path):
+def test_results_equal_explanations(world, two_answers, kind, every, tmp_path):
     pytest.importorskip("pyarrow")
     explainer, people = world
     table, expected = two_answers
@@ -140,7 +140,7 @@ def test_options_that_make_no_sense(world, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_manifest_says_what_was_asked(world, tmp_path):
+def test_manifest_holds_settings(world, tmp_path):
     explainer, people = world
     people.head(2).to_csv(tmp_path / "p.csv", index=False)
     explain_file(explainer, tmp_path / "p.csv", tmp_path / "out")
@@ -216,7 +216,7 @@ def asked(world, tmp_path):
 
 
 @pytest.mark.parametrize("name", OF_THE_EXPLAINER)
-def test_another_option_of_the_explainer_is_refused(asked, world, name):
+def test_another_option_of_explainer_is_refused(asked, world, name):
     ask, explainer, _ = asked
     frame = explainer.schema.decode(explainer.rows_)
     same = pp.Proplace(explainer.net_, **ASKED, schema=explainer.schema, n_jobs=2).fit(frame)
@@ -247,7 +247,7 @@ def test_another_solver_is_refused(world, tmp_path):
 
 
 @pytest.mark.parametrize("name", OF_THE_BATCH)
-def test_another_option_of_the_batch_is_refused(asked, name):
+def test_another_option_of_batch_is_refused(asked, name):
     ask, _, _ = asked
     word = {"ids": "id columns", "kind": "format"}.get(name, name)
     if name == "kind":
@@ -272,7 +272,7 @@ def test_another_network_schema_or_input_is_refused(asked, tmp_path):
         ask(table=tmp_path / "three.csv")
 
 
-def test_another_reading_of_the_same_bytes_is_refused(asked, tmp_path):
+def test_another_reading_of_same_bytes_is_refused(asked, tmp_path):
     ask, _, _ = asked
     assert ask(table=open_table(tmp_path / "p.csv", encoding="UTF8")).resumed == 2
     with raises(OutputError, name="encoding", match="iso8859-1"):
@@ -308,7 +308,7 @@ def test_training_rows_that_occur_twice_are_another_question_where_they_count(wo
         explain_file(fitted(more, "mad"), tmp_path / "p.csv", tmp_path / "mad")
 
 
-def test_the_file_is_read_as_rows_are_done_and_not_ahead(world, tmp_path, monkeypatch):
+def test_file_is_read_as_rows_are_done_and_not_ahead(world, tmp_path, monkeypatch):
     explainer, people = world
     monkeypatch.setattr(tables, "CHUNK", 4)
     people.to_csv(tmp_path / "p.csv", index=False)
@@ -342,7 +342,7 @@ def test_numbers_of_features_are_doubles_in_parquet(world, tmp_path):
     ]
 
 
-def test_folder_holds_the_request_and_its_ranges(world, tmp_path):
+def test_folder_holds_request_and_its_ranges(world, tmp_path):
     """The request can be read back, and the answers know which ranges are declared."""
     explainer, people = world
     people.head(3).to_csv(tmp_path / "p.csv", index=False)

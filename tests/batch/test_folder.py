@@ -141,7 +141,7 @@ def same_rows(found, expected):
 # -- shards ----------------------------------------------------------------------------------------
 
 
-def test_the_quiet_run_has_something_to_show(quiet):
+def test_quiet_run_has_something_to_show(quiet):
     names = quiet("csv")
     assert {"manifest.json", "results.csv"} < set(names)
     assert len(names) > ROWS // 2
@@ -169,7 +169,7 @@ def one_bit(path):
 
 
 @pytest.mark.parametrize("damage", [cut, emptied, garbage, one_bit])
-def test_the_rows_of_a_damaged_shard_are_done_again(batch, damage):
+def test_rows_of_damaged_shard_are_done_again(batch, damage):
     shard = stopped(batch)[2]
     damage(shard)
     damaged = shard.read_bytes()
@@ -184,7 +184,7 @@ def test_the_rows_of_a_damaged_shard_are_done_again(batch, damage):
 
 
 @pytest.mark.parametrize("row", [2, 4])
-def test_a_shard_under_the_number_of_another_row(batch, row):
+def test_shard_under_number_of_another_row(batch, row):
     shards = stopped(batch)
     numbers = len("rows-000000000002-000000000003")
     other = shards[row + 1]
@@ -206,7 +206,7 @@ def test_two_shards_whose_contents_are_swapped(batch):
 
 
 @pytest.mark.parametrize("gone", [[0], [2, 3], [5], [0, 2, 4]])
-def test_the_rows_of_a_missing_shard_are_done_again(batch, gone):
+def test_rows_of_missing_shard_are_done_again(batch, gone):
     shards = stopped(batch)
     for number in gone:
         shards[number].unlink()
@@ -215,7 +215,7 @@ def test_the_rows_of_a_missing_shard_are_done_again(batch, gone):
     assert not same_rows(files(batch.out), batch.expected)
 
 
-def test_a_shard_of_another_batch_is_no_shard(batch, tmp_path):
+def test_shard_of_another_batch_is_no_shard(batch, tmp_path):
     stopped(batch)
     other = replace_table(batch, tmp_path, "n00,", "m00,")
     theirs = SimpleNamespace(**{**vars(batch), "out": tmp_path / "other", "table": other})
@@ -237,7 +237,7 @@ def replace_table(batch, folder, old, new):
     return path
 
 
-def test_a_second_damage_takes_no_older_file_away(batch):
+def test_second_damage_takes_no_older_file_away(batch):
     shards = stopped(batch)
     before = shards[2].with_name(shards[2].name + ".damaged")
     before.write_text("older")
@@ -247,7 +247,7 @@ def test_a_second_damage_takes_no_older_file_away(batch):
     assert before.read_text() == "older"
 
 
-def test_a_shard_that_is_damaged_just_before_the_merge(batch):
+def test_shard_that_is_damaged_just_before_merge(batch):
     def stream(parts):
         yield from parts
         garbage(min(batch.shards.glob("rows-*.*")))
@@ -258,7 +258,7 @@ def test_a_shard_that_is_damaged_just_before_the_merge(batch):
     same_rows(files(batch.out), batch.expected)
 
 
-def test_a_disk_that_damages_everything_ends_the_run(batch):
+def test_disk_that_damages_everything_ends_run(batch):
     def stream(parts):
         yield from parts
         garbage(min(batch.shards.glob("rows-*.*")))
@@ -270,7 +270,7 @@ def test_a_disk_that_damages_everything_ends_the_run(batch):
     same_rows(files(batch.out), batch.expected)
 
 
-def test_rows_that_nobody_answered_are_not_left_out(batch):
+def test_unanswered_rows_are_not_omitted(batch):
     def stream(parts):
         yield from list(parts)[: ROWS - 2]
 
@@ -284,7 +284,7 @@ def test_rows_that_nobody_answered_are_not_left_out(batch):
 # -- nothing goes before something else is there ---------------------------------------------------
 
 
-def test_what_is_removed_is_on_the_disk_elsewhere_before(batch, monkeypatch):
+def test_removed_shards_are_on_disk_elsewhere_before(batch, monkeypatch):
     """In a power cut: content before name, proofs before shards, all of it before shards go."""
     safe, done = set(), []
     fsync, place, remove = os.fsync, os.replace, os.unlink
@@ -322,7 +322,7 @@ def test_what_is_removed_is_on_the_disk_elsewhere_before(batch, monkeypatch):
             assert re.match(f"rows-{name[4:16]}-", middle[n + 1])
 
 
-def test_a_merge_that_fails_leaves_all_shards(batch, monkeypatch):
+def test_merge_that_fails_leaves_all_shards(batch, monkeypatch):
     def full(self, contents, file):
         next(iter(contents))
         raise OSError(28, "No space left on device")
@@ -338,7 +338,7 @@ def test_a_merge_that_fails_leaves_all_shards(batch, monkeypatch):
 
 
 @pytest.mark.parametrize("last", ["manifest.json", "results", ".proplace-merged"])
-def test_killed_while_the_results_are_put_in_place(batch, monkeypatch, last):
+def test_killed_while_results_are_put_in_place(batch, monkeypatch, last):
     """Killed right after a file has its name; the next run finds what there is to find."""
     place = os.replace
 
@@ -390,7 +390,7 @@ def test_names_that_are_taken_are_refused(batch, name):
     assert files(batch.out) == {str(path.relative_to(batch.out)): b"mine"}
 
 
-def test_results_that_somebody_else_put_there_stay(batch):
+def test_results_of_others_stay(batch):
     results = batch.out / f"results.{batch.kind}"
 
     def stream(parts):
@@ -415,7 +415,7 @@ def test_results_that_were_changed_are_not_called_done(batch):
     same_rows(files(batch.out), batch.expected)
 
 
-def test_killed_before_there_was_a_manifest(batch):
+def test_killed_before_there_was_manifest(batch):
     for folder in (batch.shards, batch.proofs):
         folder.mkdir(parents=True)
     (batch.shards / ".proplace-unfinished").write_text('{"form')
@@ -446,7 +446,7 @@ def manifest(**changes):
         "[" * 100_000,
     ],
 )
-def test_a_file_that_is_not_the_manifest_of_a_batch(batch, text):
+def test_file_that_is_not_manifest_of_batch(batch, text):
     batch.out.mkdir()
     (batch.out / "manifest.json").write_text(text)
     with raises(OutputError, name="manifest.json", match="version"):
@@ -458,7 +458,7 @@ def test_a_file_that_is_not_the_manifest_of_a_batch(batch, text):
 
 
 @pytest.mark.parametrize("damage", [cut, emptied, one_bit, Path.unlink])
-def test_a_shard_without_its_proofs_is_done_again(batch, damage):
+def test_shard_without_its_proofs_is_done_again(batch, damage):
     stopped(batch)
     proof = sorted(batch.proofs.iterdir())[1]
     damage(proof)
@@ -467,7 +467,7 @@ def test_a_shard_without_its_proofs_is_done_again(batch, damage):
     same_rows(files(batch.out), batch.expected)
 
 
-def test_proofs_of_a_killed_run_that_no_shard_speaks_of(batch):
+def test_certificates_without_shard_are_removed(batch):
     shards = stopped(batch)
     left = batch.proofs / "row-000000000015-3.json"
     left.write_text("of an answer that the next run does not find")
@@ -512,7 +512,7 @@ def test_rows_whose_worker_died_are_tried_again(batch):
 
 
 @pytest.mark.slow
-def test_a_row_that_ends_its_process_does_not_end_the_batch(explainer, table, tmp_path, quiet):
+def test_row_that_ends_its_process_does_not_end_batch(explainer, table, tmp_path, quiet):
     """Really: a process dies at one row whenever it is tried, until what kills it is gone."""
     parent, gone = os.getpid(), str(tmp_path / "gone")
     row = pd.read_csv(io.BytesIO(quiet("csv")["results.csv"]))["status"].tolist().index("optimal")
@@ -547,7 +547,7 @@ def test_every_status_has_words():
     assert set(page._STATUS) == set(get_args(Status))
 
 
-def test_a_killed_run_forgets_no_row_whose_worker_died(batch):
+def test_killed_run_forgets_no_row_whose_worker_died(batch):
     def stream(parts):
         return first(HALF)(losing({1, 2})(parts))
 
@@ -557,7 +557,7 @@ def test_a_killed_run_forgets_no_row_whose_worker_died(batch):
     assert not same_rows(files(batch.out), batch.expected)
 
 
-def test_the_command_says_that_rows_are_left(tmp_path, capsys):
+def test_command_reports_lost_rows(tmp_path, capsys):
     aside = tmp_path / "rows.csv.damaged"
     facts = {"optimal": 5, "worker_died": 2}
     with raises(WorkerError, name="results.csv", value=2):
@@ -603,7 +603,7 @@ def disappear(path):
 
 @pytest.mark.parametrize("change", [swap, append, shorten, disappear])
 @pytest.mark.parametrize("when", [1, 6, ROWS - 1])
-def test_an_input_that_changes_during_the_run_is_noticed(moving, change, when):
+def test_input_that_changes_during_run_is_noticed(moving, change, when):
     content = moving.table.read_bytes()
 
     def stream(parts):
@@ -622,14 +622,14 @@ def test_an_input_that_changes_during_the_run_is_noticed(moving, change, when):
     assert not same_rows(files(moving.out), moving.expected)
 
 
-def test_an_input_that_changed_between_two_runs_is_refused(moving):
+def test_input_that_changed_between_two_runs_is_refused(moving):
     stopped(moving)
     swap(moving.table)
     with raises(OutputError, name="input"):
         ask(moving)
 
 
-def test_an_input_that_changes_between_its_opening_and_the_run(moving):
+def test_input_that_changes_between_its_opening_and_run(moving):
     """Nothing is taken from the file before it is compared with what was opened."""
     source = tables.open_table(moving.table)
     swap(moving.table)
@@ -638,7 +638,7 @@ def test_an_input_that_changes_between_its_opening_and_the_run(moving):
     assert not list(moving.shards.glob("rows-*"))
 
 
-def test_a_parquet_input_that_changes_is_noticed(explainer, tmp_path):
+def test_parquet_input_that_changes_is_noticed(explainer, tmp_path):
     pytest.importorskip("pyarrow")
     people = pd.DataFrame(np.random.default_rng(5).random((30, 2)), columns=["a", "b"])
     path = tmp_path / "p.parquet"

@@ -72,7 +72,7 @@ def copy(written, tmp_path):
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_what_is_read_is_what_was_explained(written, world, kind):
+def test_read_results_equal_explanations(written, world, kind):
     folder, expected = written
     found = pp.read_results(folder / kind)
     _, people = world
@@ -119,7 +119,7 @@ def test_names_full_of_semicolons_end_no_cells(tmp_path):
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_a_line_of_the_results_says_it_all(written, world, kind):
+def test_line_of_results_is_complete(written, world, kind):
     """The person's own values, the changes, the sentence, the class and delta, in the file itself."""
     folder, expected = written
     table = READ[kind](folder / kind / f"results.{kind}")
@@ -137,7 +137,7 @@ def test_a_line_of_the_results_says_it_all(written, world, kind):
     assert table.loc[table["ce_status"] == "bad_input", "original_x"].isna().all()
 
 
-def test_the_report_of_what_was_read(written, tmp_path):
+def test_report_of_read_results(written, tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     folder, expected = written
@@ -195,14 +195,14 @@ def other_network(folder):
         ),
     ],
 )
-def test_a_damaged_folder_is_refused(copy, damage, name, word):
+def test_damaged_folder_is_refused(copy, damage, name, word):
     assert len(pp.read_results(copy)) > 14
     damage(copy)
     with raises(ResultsError, name=name, match=word):
         pp.read_results(copy)
 
 
-def test_a_batch_that_has_not_ended(copy):
+def test_batch_that_has_not_ended(copy):
     path = copy / "manifest.json"
     begun = Manifest.read(path)
     path.write_bytes(Manifest(begun.question, begun.about).content())
@@ -221,7 +221,7 @@ def test_folder_of_another_version_is_not_resumed(world, copy, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_network_that_somebody_changed_ends_the_run(world, tmp_path):
+def test_changed_network_ends_run(world, tmp_path):
     explainer, people = world
     people.to_csv(tmp_path / "people.csv", index=False)
     explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", drop=["name"])
@@ -231,7 +231,7 @@ def test_a_network_that_somebody_changed_ends_the_run(world, tmp_path):
         explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", drop=["name"])
 
 
-def test_without_certificates_the_rest_is_read(world, tmp_path):
+def test_without_certificates_rest_is_read(world, tmp_path):
     explainer, people = world
     people.to_csv(tmp_path / "people.csv", index=False)
     explain_file(explainer, tmp_path / "people.csv", tmp_path / "out", drop=["name"])

@@ -92,7 +92,7 @@ def test_text_is_as_approved(folder, name, monkeypatch):
     compare(name, f"exit status {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-def test_summary_on_a_terminal_is_as_approved(folder, monkeypatch):
+def test_summary_on_terminal_is_as_approved(folder, monkeypatch):
     monkeypatch.chdir(folder)
     status, shown = run_on_a_terminal(*PEOPLE.split())
     plain = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown)
@@ -129,5 +129,5 @@ def stable(text):
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
-def test_every_approved_file_has_a_command():
+def test_every_approved_file_has_command():
     assert {path.stem for path in APPROVED.iterdir()} == set(COMMANDS)

@@ -59,7 +59,7 @@ def audit(folder, model, *words):
     return run("audit", folder / f"{model}.onnx", "--ledger", folder / "promises.db", *words)
 
 
-def test_a_release_gate(folder):
+def test_release_gate(folder):
     good = audit(folder, "old", "--fail-on", "holds", "--json")
     assert good.returncode == 0, good.stderr
     assert good.json["counts"]["proved"] == 12
@@ -86,7 +86,7 @@ def test_json_and_dry_run(folder):
         assert ledger.head == head
 
 
-def test_the_page(folder):
+def test_page(folder):
     page = folder / "audit.html"
     assert audit(folder, "new", "--report", page).returncode == 0
     text = page.read_text()
@@ -127,7 +127,7 @@ def test_new_answers_are_shown_and_issued(folder):
         assert ledger.verify().valid
 
 
-def test_new_answers_bear_what_the_old_ones_bore(folder):
+def test_new_answers_have_requests_of_old_ones(folder):
     old = pp.Model.of(str(folder / "old.onnx"))
     wishes = {"prefer": "sparse", "tolerance": {"income": (1.5, 0)}}
     explainer = pp.Proplace(old, 0.01, k=5).fit(TABLE)
@@ -161,11 +161,11 @@ def test_wrong_options_are_rejected(folder, words, error, name, monkeypatch):
     failed(audit(folder, "new", *words), error, name=name)
 
 
-def test_an_unknown_verdict_is_wrong_usage(folder):
+def test_unknown_verdict_is_wrong_usage(folder):
     assert audit(folder, "new", "--fail-on", "proved").returncode == 2
 
 
-def test_a_ledger_that_is_not_there(folder):
+def test_ledger_that_is_not_there(folder):
     done = run("audit", folder / "new.onnx", "--ledger", folder / "none.db")
     failed(done, LedgerError)
     assert not (folder / "none.db").exists()
@@ -173,7 +173,7 @@ def test_a_ledger_that_is_not_there(folder):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-def test_a_killed_audit_leaves_the_ledger_whole(folder):
+def test_killed_audit_leaves_ledger_whole(folder):
     """Before some of its statements: each audit is there as a whole, or not at all."""
 
     def job(left):

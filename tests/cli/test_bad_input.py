@@ -169,11 +169,11 @@ def test_options(loans, changes, error, name, value, tmp_path):
         (["age=30", "income=inf", "job=cook", "member=no"], InputError, "income"),
     ],
 )
-def test_a_person_in_words(loans, words, error, name):
+def test_person_in_words(loans, words, error, name):
     failed(run("explain", *loans.options(input=None), *words), error, name=name)
 
 
-def test_a_person_of_a_file_by_name(loans, tmp_path):
+def test_person_of_file_by_name(loans, tmp_path):
     """The options that the error names work."""
     people = loans.people.assign(customer=[f"C-{i}" for i in range(len(loans.people))])
     people.to_csv(tmp_path / "people.csv", index=False)
@@ -244,7 +244,7 @@ def test_wrong_usage_has_its_own_exit_status(loans):
         assert "Traceback" not in done.stderr
 
 
-def test_an_output_that_cannot_be_written(loans, tmp_path):
+def test_output_that_cannot_be_written(loans, tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
     for out in (file, file / "results"):
@@ -263,7 +263,7 @@ def test_results_of_others_are_not_touched(loans, tmp_path):
     assert (tmp_path / "manifest.json").read_text() == "{}"
 
 
-def test_a_full_disk_keeps_what_is_done(loans, tmp_path):
+def test_full_disk_keeps_finished_rows(loans, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     disk = tmp_path / "disk"

@@ -18,7 +18,7 @@ from proplace.core.errors import OptionError, OutputError
 from support.errors import failed
 
 
-def test_the_undisturbed_run(crowd):
+def test_undisturbed_run(crowd):
     folder, summary = crowd
     assert (summary.rows, summary.resumed) == (ROWS, 0)
     assert summary.statuses["bad_input"] == len(range(0, ROWS, 97))
@@ -31,7 +31,7 @@ def test_the_undisturbed_run(crowd):
     assert pp.certify(net, answers, 0.01).robust.all()
 
 
-def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
+def test_killed_three_times_answers_are_same(crowd, tmp_path):
     folder, whole = crowd
     out = tmp_path / "out"
     arguments = words(folder, out, "batch.seconds:", 1e-9, "--json")
@@ -64,7 +64,7 @@ def test_killed_three_times_the_answers_are_the_same(crowd, tmp_path):
         pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_ends_cleanly_and_says_how_to_go_on(crowd, tmp_path, number):
+def test_signal_ends_cleanly_with_next_step(crowd, tmp_path, number):
     folder, whole = crowd
     out = tmp_path / "out"
     arguments = words(folder, out, "batch.seconds:", 1e-9, "--jobs", 2)
@@ -113,7 +113,7 @@ def test_options_and_folders_that_make_no_sense(crowd, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_input_that_is_overwritten_during_the_run(crowd, tmp_path):
+def test_input_that_is_overwritten_during_run(crowd, tmp_path):
     folder, whole = crowd
     path, out = tmp_path / "people.csv", tmp_path / "out"
     content = (folder / "people.csv").read_bytes()
@@ -153,7 +153,7 @@ def test_another_question_is_refused(crowd, tmp_path):
     assert (out / "results.csv").read_bytes() == before
 
 
-def test_two_runs_do_not_share_a_folder(crowd, tmp_path):
+def test_two_runs_do_not_share_folder(crowd, tmp_path):
     pytest.importorskip("fcntl")
     folder, _ = crowd
     out = tmp_path / "out"
@@ -165,7 +165,7 @@ def test_two_runs_do_not_share_a_folder(crowd, tmp_path):
         process.communicate()
 
 
-def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
+def test_person_sees_progress_and_summary(crowd, tmp_path):
     pty = pytest.importorskip("pty")
     folder, _ = crowd
     few = folder / "some.csv"
@@ -191,7 +191,7 @@ def test_a_person_sees_progress_and_a_summary(crowd, tmp_path):
     assert b"20 optimal" in shown
 
 
-def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):
+def test_dask_cluster_gives_same_table(crowd, tmp_path):
     distributed = pytest.importorskip("distributed")
     folder, whole = crowd
     people, expected = first_rows(folder, whole, 80)
@@ -204,7 +204,7 @@ def test_a_dask_cluster_gives_the_same_table(crowd, tmp_path):
     assert (tmp_path / "out" / "results.csv").read_text() == expected
 
 
-def test_ray_gives_the_same_table(crowd, tmp_path):
+def test_ray_gives_same_table(crowd, tmp_path):
     pytest.importorskip("ray")
     folder, whole = crowd
     people, expected = first_rows(folder, whole, 80)
@@ -215,7 +215,7 @@ def test_ray_gives_the_same_table(crowd, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_not_there(crowd, tmp_path):
+def test_cluster_that_is_not_there(crowd, tmp_path):
     pytest.importorskip("distributed")
     folder, _ = crowd
     place = ["--backend", "dask", "batch.address:", "tcp://127.0.0.1:9"]

@@ -35,7 +35,7 @@ def given(files, *more, train="train.csv"):
     return (files / "later.npz", *project, "--input", files / "people.csv", *more)
 
 
-def test_command_prints_delta_and_the_curve(files):
+def test_command_prints_delta_and_curve(files):
     deltas = ("calibration.deltas:", [0.05, 0.07, 0.4])
     done = good(*given(files, *deltas))
     assert done.stdout.splitlines()[-2].startswith("Delta 0.07: 1 retrained model accepts 100.0%")
@@ -44,13 +44,13 @@ def test_command_prints_delta_and_the_curve(files):
     assert [(line["delta"], line["validity"]) for line in curve[:2]] == [(0.05, 0.0), (0.07, 1.0)]
 
 
-def test_a_missing_table_is_named(files):
+def test_missing_table_is_named(files):
     done = run(*given(files, train="nothing.csv"))
     failed(done, OptionError)
     assert "nothing.csv" in done.stderr
 
 
-def test_a_cell_that_is_no_number_is_named(files):
+def test_cell_that_is_no_number_is_named(files):
     """It was said that everybody is accepted already."""
     (files / "people.csv").write_text("x\n[/b]\n")
     done = run(*given(files, "calibration.deltas:", [0.07]))
@@ -62,7 +62,7 @@ def test_a_cell_that_is_no_number_is_named(files):
     assert "1_000" in done.stderr
 
 
-def test_labels_are_read_as_the_schema_spells_them(files):
+def test_labels_are_read_as_schema_spells_them(files):
     schema = pp.Schema([pp.Continuous("x", 0, 1), pp.Binary("code", ["017", "None"])])
     schema.write(files / "schema.yaml")
     for name, t in (("now", 0.5), ("later", 0.6)):
@@ -76,7 +76,7 @@ def test_labels_are_read_as_the_schema_spells_them(files):
     assert (done.json["delta"], done.stderr) == (0.07, "")
 
 
-def test_without_a_schema_a_column_can_be_dropped(files):
+def test_without_schema_column_can_be_dropped(files):
     (files / "train.csv").write_text("x,y\n0.1,0\n0.2,0\n0.8,1\n0.9,1\n1.0,1\n")
     words = given(files, "calibration.deltas:", [0.07])
     failed(run(*words), TableError, name="train.csv", value=["x", "y"])
@@ -159,7 +159,7 @@ def test_how_many_accepted_rows_stay_robust_is_shown(lender):
     assert f"of {accepted} " in line
 
 
-def test_too_few_robust_rows_end_with_a_status_and_what_to_do(files):
+def test_too_few_robust_rows_end_with_status_and_next_step(files):
     rows = [0.1, *[0.51 + 0.001 * i for i in range(31)], 1.0]
     pd.DataFrame({"x": rows}).to_csv(files / "train.csv", index=False)
     words = given(files, "calibration.deltas:", [0.001, 0.07])

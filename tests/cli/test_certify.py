@@ -17,7 +17,7 @@ def options(loans, **changes):
     return ["certify", *words]
 
 
-def test_verdicts_are_those_of_the_library(loans, tmp_path):
+def test_verdicts_are_those_of_library(loans, tmp_path):
     train = loans.train.assign(id=range(len(loans.train)))
     train.loc[4, "job"] = "pilot"
     train.to_csv(tmp_path / "rows.csv", index=False)
@@ -50,7 +50,7 @@ def test_verdicts_are_those_of_the_library(loans, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_columns_of_the_user_keep_their_names(loans, suffix, tmp_path):
+def test_columns_of_user_keep_their_names(loans, suffix, tmp_path):
     """An id that is called as a column of ours is kept, and ours gives way."""
     pytest.importorskip("pyarrow")
     rows = loans.people.assign(verdict="mine", reason="because")
@@ -65,7 +65,7 @@ def test_columns_of_the_user_keep_their_names(loans, suffix, tmp_path):
     assert (found["ce_verdict"] == "not_robust").sum() == counts["not_robust"] > 0
 
 
-def test_a_table_of_several_chunks_is_one_table(tmp_path):
+def test_table_of_several_chunks_is_one_table(tmp_path):
     """One header; bad rows keep their own numbers and reasons behind the first 2,000 rows."""
     net = pp.Network([([[1.0, -1.0], [0.5, 1.0]], [0.0, -0.5]), ([[1.0, -1.0]], [0.1])])
     net.save(tmp_path / "net.npz")
@@ -91,7 +91,7 @@ def test_a_table_of_several_chunks_is_one_table(tmp_path):
     assert found.loc[~bad, "verdict"].eq("robust").tolist() == report.robust.tolist()
 
 
-def test_verdicts_are_written_as_the_name_says(loans, tmp_path):
+def test_suffix_of_name_chooses_format_of_verdicts(loans, tmp_path):
     pytest.importorskip("pyarrow")
     rows = loans.train.assign(id=range(len(loans.train)))
     rows.loc[4, "job"] = "pilot"
@@ -112,13 +112,13 @@ def test_verdicts_are_written_as_the_name_says(loans, tmp_path):
     assert not other.exists()
 
 
-def test_the_number_of_robust_rows_is_printed(loans):
+def test_number_of_robust_rows_is_printed(loans):
     done = run(*options(loans, target=0, input=loans.folder / "train.csv"))
     report = pp.certify(loans.net, loans.schema.encode(loans.train), 0.01, target=0)
     assert done.stdout.startswith(f"{report.robust.sum()} of {len(report)} ")
 
 
-def test_schema_is_guessed_and_fits_the_model(loans, tmp_path):
+def test_schema_is_guessed_and_fits_model(loans, tmp_path):
     table = loans.train.assign(approved=1, happy=np.arange(len(loans.train)) % 2 == 0)
     table.to_csv(tmp_path / "train.csv", index=False)
     out = tmp_path / "schema.yaml"
@@ -140,7 +140,7 @@ def test_schema_is_guessed_and_fits_the_model(loans, tmp_path):
     assert not (tmp_path / "other.yaml").exists()
 
 
-def test_schema_command_points_out_columns_that_need_a_decision(tmp_path):
+def test_schema_command_points_out_columns_that_need_decision(tmp_path):
     table = pd.DataFrame({"age": [20, 30, 55], "score": [3, 40, -9], "sex": ["f", "m", "f"]})
     table.to_csv(tmp_path / "train.csv", index=False)
     notes = good("schema", tmp_path / "train.csv").stderr.splitlines()

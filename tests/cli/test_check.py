@@ -34,7 +34,7 @@ def check(folder, proof, *words):
     return done.returncode, done.json["certificates"]
 
 
-def test_a_folder_and_what_is_wrong_in_it(folder):
+def test_check_of_folder_lists_problems(folder):
     status, entries = check(folder, folder / "proofs")
     assert status == 0
     assert len(entries) == len(list((folder / "proofs").iterdir()))
@@ -49,7 +49,7 @@ def test_a_folder_and_what_is_wrong_in_it(folder):
     assert shown[0].startswith(str(bad))
 
 
-def test_the_proved_statement_is_printed(folder):
+def test_proved_statement_is_printed(folder):
     """A certificate of delta 0, or of the other class, does not look like one that promises much."""
     net = pp.Network.load(folder / "net.npz")
     x = json.loads((folder / "proofs" / "0.json").read_text())["input"]
@@ -113,7 +113,7 @@ def test_certificates_that_prove_less_than_demanded_are_rejected(folder):
     ],
     ids=["complex", "text", "integers", "objects"],
 )
-def test_a_network_of_other_numbers_is_refused(folder, odd):
+def test_network_of_other_numbers_is_refused(folder, odd):
     """Not one bit of what is checked is lost on the way in."""
     arrays = {"W0": odd, "b0": np.zeros(1)}
     np.savez(folder / "odd.npz", format=np.array("proplace-network-1"), **arrays)

@@ -96,7 +96,7 @@ def test_other_predictions_are_rejected(folder, command, model, schema, said):
         ("minmax.npz", "minmax.yaml", "said_minmax"),
     ],
 )
-def test_the_same_predictions_are_confirmed(folder, command, model, schema, said):
+def test_same_predictions_are_confirmed(folder, command, model, schema, said):
     facts = good(*words(folder, command, model, schema, "tables.predictions:", said, "--json")).json
     facts = facts if command == "certify" else facts[0]
     assert facts["predictions"] == {"column": said, "rows": 300, "agree": 300}
@@ -113,7 +113,7 @@ def test_one_other_prediction_among_all_is_found(folder, tmp_path):
     failed(run(*given), ModelMismatchError, name="said_minmax", row=row)
 
 
-def test_rows_on_a_boundary_and_missing_cells_are_no_difference(tmp_path):
+def test_rows_on_boundary_and_missing_cells_are_no_difference(tmp_path):
     """The margin of the first row is 0: float32, in which it was predicted, may give either class."""
     pp.Network([([[1.0]], [-0.5])], precision="float32").save(tmp_path / "m.npz")
     given = ("certify", "--model", tmp_path / "m.npz", "--input", tmp_path / "t.csv", "--json")

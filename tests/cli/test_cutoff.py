@@ -48,7 +48,7 @@ def explain(folder, out, *more):
     return (*given, *rest, *more)
 
 
-def test_answers_reach_the_cutoff_and_a_resumed_run_notices_another(lender, tmp_path):
+def test_answers_reach_cutoff_and_resumed_run_notices_another(lender, tmp_path):
     folder, pipe, frame = lender
     good(*explain(folder, tmp_path / "out", *CUT))
     results = pd.read_csv(tmp_path / "out" / "results.csv")
@@ -63,7 +63,7 @@ def test_answers_reach_the_cutoff_and_a_resumed_run_notices_another(lender, tmp_
     assert run(*proofs).returncode == 1
 
 
-def test_verdicts_are_those_of_the_cutoff(lender, tmp_path):
+def test_verdicts_are_those_of_cutoff(lender, tmp_path):
     folder, pipe, frame = lender
     given = ("--model", folder / "m.onnx", "--input", folder / "train.csv", "--delta", 0.003)
     good("certify", *given, "--target", "yes", *CUT, "--out", tmp_path / "v.csv")
@@ -75,7 +75,7 @@ def test_verdicts_are_those_of_the_cutoff(lender, tmp_path):
     assert 5 < (own == "yes").sum() < (pipe.predict(frame) == "yes").sum()
 
 
-def test_audit_and_renewal_have_the_cutoff_of_the_promises(lender, tmp_path):
+def test_audit_and_renewal_have_cutoff_of_promises(lender, tmp_path):
     folder, pipe, frame = lender
     book = tmp_path / "p.db"
     good(*explain(folder, tmp_path / "out", *CUT))
@@ -100,7 +100,7 @@ def test_audit_and_renewal_have_the_cutoff_of_the_promises(lender, tmp_path):
     assert {one["verdict"] for one in again["promises"]} <= {"proved", "holds"}
 
 
-def test_set_of_past_models_has_the_cutoff(lender, tmp_path):
+def test_set_of_past_models_has_cutoff(lender, tmp_path):
     folder, pipe, frame = lender
     later = copy.deepcopy(pipe)
     later[-1].intercept_ -= 0.003

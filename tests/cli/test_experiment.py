@@ -30,7 +30,7 @@ def environment():
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_table(tmp_path):
+def test_killed_run_resumes_to_same_table(tmp_path):
     options = [*SMALL, *METHODS]
     data = str(folder())
     whole = good("experiment", *options, "--out", tmp_path / "whole", PROPLACE_DATA=data)
@@ -78,7 +78,7 @@ def test_algorithm_1_runs_by_its_name(tmp_path):
     assert "| PROPLACE-Algorithm-1 | " in done.stdout
 
 
-def test_networks_are_trained_into_an_archive(tmp_path, monkeypatch):
+def test_networks_are_trained_into_archive(tmp_path, monkeypatch):
     asked = []
 
     def stop(path, tasks, *_, **__):

@@ -24,7 +24,7 @@ def explainer(loans):
     return pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
 
 
-def test_a_table_becomes_a_table(loans, explainer, tmp_path):
+def test_table_becomes_table(loans, explainer, tmp_path):
     people = loans.people.assign(name=[f"p{i}" for i in range(len(loans.people))], label=0)
     people.to_csv(tmp_path / "people.csv", index=False)
     done = good(
@@ -71,7 +71,7 @@ def test_each_table_is_read_with_its_own_delimiter(loans, tmp_path):
         assert same[0] == same[1]
 
 
-def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
+def test_parquet_in_and_out_holds_same(loans, tmp_path):
     pytest.importorskip("pyarrow")
     train, people = tmp_path / "train.parquet", tmp_path / "people.parquet"
     loans.train.to_parquet(train)
@@ -89,7 +89,7 @@ def test_parquet_in_and_out_holds_the_same(loans, tmp_path):
     pd.testing.assert_frame_equal(first, second, check_dtype=False)
 
 
-def test_one_person_from_the_table_or_from_words(loans, explainer):
+def test_one_person_from_table_or_from_words(loans, explainer):
     expected = explainer.explain(loans.people.iloc[[3]])[0]
     (answer,) = good("explain", *loans.options(), "--row", 3, "--json").json
     words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
@@ -104,7 +104,7 @@ def test_one_person_from_the_table_or_from_words(loans, explainer):
 
 
 @pytest.mark.parametrize("given", ["row", "words"])
-def test_the_proofs_for_one_person_are_written(loans, explainer, given, tmp_path):
+def test_proofs_for_one_person_are_written(loans, explainer, given, tmp_path):
     out = tmp_path / "new" / "out"
     someone = next(e.index for e in explainer.explain(loans.people, count=2) if e.rank == 1)
     if given == "row":
@@ -140,7 +140,7 @@ def _npz(folder, X):
     return folder / "model.npz", net.predict(X)
 
 
-def test_without_a_schema_the_table_holds_the_networks_columns(tmp_path):
+def test_without_schema_table_holds_networks_columns(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.random((200, 3))
     y = (X @ [1.0, 2.0, -1.0] > 1.0).astype(int)
@@ -178,7 +178,7 @@ def test_without_a_schema_the_table_holds_the_networks_columns(tmp_path):
         ("search", "bilevel", {"search": "bilevel"}),
     ],
 )
-def test_options_reach_the_explainer(loans, option, value, python, tmp_path):
+def test_options_reach_explainer(loans, option, value, python, tmp_path):
     good("explain", *loans.options(**{option: value, "out": tmp_path / "out"}))
     ours = [field.name for field in dataclasses.fields(Request) if field.name in python]
     wishes = {name: python.pop(name) for name in ours}
@@ -194,7 +194,7 @@ def test_options_reach_the_explainer(loans, option, value, python, tmp_path):
 
 
 @pytest.mark.parametrize(("option", "typical"), [("--typical", True), ("--no-typical", False)])
-def test_filter_of_typical_points_reaches_the_search(loans, option, typical, tmp_path):
+def test_filter_of_typical_points_reaches_search(loans, option, typical, tmp_path):
     good("explain", *loans.options(out=tmp_path / "out"), option)
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
     expected = explainer.explain(loans.people, typical=typical)
@@ -206,7 +206,7 @@ def test_filter_of_typical_points_reaches_the_search(loans, option, typical, tmp
     )
 
 
-def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
+def test_batch_goes_on_only_with_same_preference(loans, tmp_path):
     options = loans.options(out=tmp_path / "out")
     good("explain", *options, "--prefer", "sparse")
     before = (tmp_path / "out" / "results.csv").read_bytes()
@@ -219,7 +219,7 @@ def test_a_batch_goes_on_only_with_the_same_preference(loans, tmp_path):
     failed(run("explain", *options, *["--range", "income=0:"] * 2), OptionError, name="--range")
 
 
-def test_the_installed_script_is_the_same_command(loans):
+def test_installed_script_is_same_command(loans):
     script = Path(sys.executable).with_name("proplace")
     if not script.exists():
         pytest.skip("the package is not installed beside this Python")
@@ -227,7 +227,7 @@ def test_the_installed_script_is_the_same_command(loans):
     assert done.stdout.strip() == pp.__version__
 
 
-def test_help_has_an_example_for_each_command():
+def test_help_has_example_for_each_command():
     top = good("--help")
     for command in ("explain", "certify", "schema"):
         assert command in top.stdout

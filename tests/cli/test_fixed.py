@@ -49,7 +49,7 @@ def box(folder):
     return ["--delta", folder / "box.npz"] * folder.name.startswith("box")
 
 
-def test_a_folder_holds_the_proof_that_nothing_helps(folder):
+def test_folder_holds_proof_that_nothing_helps(folder):
     result = pp.read_results(folder / "results")
     assert result[0].status == "fixed_prediction"
     assert isinstance(result[0].certificate, pp.certification.FixedPrediction)
@@ -64,7 +64,7 @@ def test_a_folder_holds_the_proof_that_nothing_helps(folder):
     assert (status, entry["accepted"]) == (1, False)
 
 
-def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
+def test_proof_about_something_else_is_rejected(folder, monkeypatch):
     """True certificates, about less than the schema allows this person, or another class."""
     (first, *_) = pp.read_results(folder / "results")
     shifts = first.setting.current.shifts
@@ -88,7 +88,7 @@ def test_a_proof_about_something_else_is_rejected(folder, monkeypatch):
         assert [entry["accepted"] for entry in entries] == [False, True, True]
 
 
-def test_a_proof_that_nothing_helps_proves_no_answer(folder, monkeypatch):
+def test_proof_that_nothing_helps_proves_no_answer(folder, monkeypatch):
     """Lines of people with an answer whose certificate is the proof of somebody who has none."""
     content = pp.read_results(folder / "results")[0].certificate.text.encode()
     monkeypatch.setattr(ResultsFolder, "proof", lambda self, line: content)
@@ -97,7 +97,7 @@ def test_a_proof_that_nothing_helps_proves_no_answer(folder, monkeypatch):
     assert [entry["accepted"] for entry in entries] == [True, False, False]
 
 
-def test_what_explain_prints_is_checked(folder, tmp_path):
+def test_printed_certificate_is_checked(folder, tmp_path):
     command = ["explain", "--model", folder / "net.npz", "--train", folder / "people.csv"]
     command += ["--input", folder / "people.csv", "--schema", folder / "schema.yaml"]
     command += box(folder) or ["--delta", "0.01"]

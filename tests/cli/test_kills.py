@@ -93,7 +93,7 @@ def workers(process):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_parent_that_is_killed_at_any_moment(batch, number):
+def test_parent_that_is_killed_at_any_moment(batch, number):
     """No process and no file stays, and what comes out at the end is what a quiet run gives."""
     chance = random.Random(int(number))
     ends = []

@@ -69,7 +69,7 @@ def cells(place, number):
 # -- issuing ---------------------------------------------------------------------------------------
 
 
-def test_promises_are_those_of_the_results(made):
+def test_promises_are_those_of_results(made):
     whole = {e.ids["customer"]: e for e in pp.read_results(made / "out") if e.found}
     with pp.Ledger(made / "promises.db", create=False) as ledger:
         frame = ledger.promises()
@@ -95,7 +95,7 @@ def test_repeated_command_issues_nothing_twice(made, tmp_path):
     failed(run("ledger", "issue", place, made / "out", "--id", "nobody"), LedgerError)
 
 
-def test_one_person_is_promised_from_a_folder(loans, tmp_path, monkeypatch):
+def test_one_person_is_promised_from_folder(loans, tmp_path, monkeypatch):
     words = [f"{name}={value}" for name, value in loans.people.iloc[0].items()]
     options = loans.options(input=None, id="customer", out=tmp_path / "out")
     done = good("explain", *options, *words, "customer=eve", "--json")
@@ -190,7 +190,7 @@ def test_redeem_and_its_exit_statuses(loans, made, book):
     good("ledger", "verify", place)
 
 
-def test_redeem_a_row_of_a_file(book, tmp_path):
+def test_redeem_row_of_file(book, tmp_path):
     place, numbers = book
     answer = shown(place, numbers["bob"])["answer"]
     frame = pd.DataFrame([{**answer, "income": 0.0}, answer]).assign(customer="bob")
@@ -250,7 +250,7 @@ def test_withdraw_and_erase(book):
     good("ledger", "verify", place)
 
 
-def test_erasing_asks_first(book):
+def test_erase_needs_confirmation(book):
     place, _ = book
     done = run("ledger", "erase", place, "ann")  # nobody answers
     assert done.returncode == 1
@@ -278,7 +278,7 @@ def test_entries_are_exported(book, tmp_path):
 # -- what a person is given ------------------------------------------------------------------------
 
 
-def test_open_promise_gets_a_letter_from_a_template(book, tmp_path, monkeypatch):
+def test_open_promise_gets_letter_from_template(book, tmp_path, monkeypatch):
     place, numbers = book
     number, out = numbers["ann"], tmp_path / "letter.html"
     monkeypatch.chdir(tmp_path)
@@ -297,7 +297,7 @@ def test_open_promise_gets_a_letter_from_a_template(book, tmp_path, monkeypatch)
     assert letters == ["Dear bob", "Dear dee"]
 
 
-def test_the_proof_of_a_promise_is_all_that_a_check_needs(book, tmp_path):
+def test_proof_of_promise_is_all_that_check_needs(book, tmp_path):
     place, numbers = book
     out = tmp_path / "proof"
     done = good("ledger", "show", place, numbers["bob"], "--proof", out)

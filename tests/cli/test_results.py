@@ -57,7 +57,7 @@ def rejected(found):
     return entries
 
 
-def test_a_folder_of_results_is_checked(loans, results):
+def test_folder_of_results_is_checked(loans, results):
     found = check(loans, results)
     number = len(list((results / "certificates").iterdir()))
     assert (found.returncode, found.stderr) == (0, "")
@@ -72,13 +72,13 @@ def test_a_folder_of_results_is_checked(loans, results):
 
 
 @pytest.mark.parametrize("words", [["--delta", 0.011], ["--target", 0]])
-def test_what_is_demanded_is_demanded_of_every_answer(loans, results, words):
+def test_demand_applies_to_every_row(loans, results, words):
     number = len(list((results / "certificates").iterdir()))
     assert len(rejected(check(loans, results, *words, "--json"))) == number
     assert f"0 of {number}" in check(loans, results, *words).stdout
 
 
-def test_a_certificate_that_is_missing_or_another_names_its_answer(loans, results):
+def test_certificate_that_is_missing_or_another_names_its_answer(loans, results):
     proofs = sorted((results / "certificates").iterdir())
     first, second, third = proofs[0], proofs[3], proofs[5]
     first.unlink()
@@ -130,7 +130,7 @@ def swapped(table, manifest):
     ("change", "number"),
     [(another_person, 1), (another_delta, None), (another_class, None), (swapped, 2)],
 )
-def test_a_promise_that_its_certificate_does_not_prove(loans, results, change, number):
+def test_promise_that_its_certificate_does_not_prove(loans, results, change, number):
     """Whatever the digests say: a true certificate of something else proves nothing here."""
     reseal(results, change)
     entries = rejected(check(loans, results, "--json"))
@@ -160,7 +160,7 @@ def answer(loans, done):
     return good("explain", *words, "--row", 3, "--json").json
 
 
-def test_json_says_everything_about_an_answer(loans, answer):
+def test_json_is_complete(loans, answer):
     (facts,) = answer
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
     (e,) = explainer.explain(loans.people.iloc[[3]])
@@ -177,7 +177,7 @@ def test_json_says_everything_about_an_answer(loans, answer):
         assert change["unit"] == getattr(loans.schema.by_name[name], "unit", None)
 
 
-def test_ids_of_a_person_in_words(loans):
+def test_ids_of_person_in_words(loans):
     words = [f"{name}={value}" for name, value in loans.people.iloc[3].items()]
     options = loans.options(input=None, id="customer")
     made = good("explain", *options, *words, "customer=C-3", "--json")
@@ -186,7 +186,7 @@ def test_ids_of_a_person_in_words(loans):
     failed(lost, TableError, name="--id", value="customer")
 
 
-def test_certificate_in_json_is_checked_as_a_file(loans, answer, tmp_path):
+def test_certificate_in_json_is_checked_as_file(loans, answer, tmp_path):
     proof = tmp_path / "proof.json"
     proof.write_text(json.dumps(answer[0]["certificate"]))
     (entry,) = check(loans, proof, "--json").json["certificates"]
@@ -218,7 +218,7 @@ def checked(fragile, what, *words):
 
 
 @pytest.mark.parametrize("demand", [(), ("--delta", 0.05), ("--delta", 0.04, "--target", 1)])
-def test_that_a_row_is_not_robust_is_accepted_as_what_it_is(fragile, demand):
+def test_certificate_of_fragile_row_is_accepted(fragile, demand):
     done = checked(fragile, "results", *demand)
     assert done.returncode == 0
     verdicts = [entry["proved"]["verdict"] for entry in done.json["certificates"]]
@@ -226,14 +226,14 @@ def test_that_a_row_is_not_robust_is_accepted_as_what_it_is(fragile, demand):
 
 
 @pytest.mark.parametrize("demand", [("--delta", 0.06), ("--target", 0)])
-def test_but_not_where_more_is_demanded(fragile, demand):
+def test_certificate_of_fragile_row_meets_no_demand(fragile, demand):
     first = rejected(checked(fragile, "results", *demand))[0]
     assert Path(first["file"]).name == "row-000000000000-0.json"
     assert first["answer"] == "row 0"
 
 
 @pytest.mark.parametrize(("column", "value"), [("status", "optimal"), ("margin", "0.1")])
-def test_nor_as_a_promise(fragile, tmp_path, column, value):
+def test_certificate_of_fragile_row_proves_no_promise(fragile, tmp_path, column, value):
     """A proof that a row is not robust proves no answer, and no margin."""
     changed = shutil.copytree(fragile / "results", tmp_path / "results")
 
@@ -245,7 +245,7 @@ def test_nor_as_a_promise(fragile, tmp_path, column, value):
     assert entry["answer"] == "row 0"
 
 
-def test_a_person_who_is_said_to_be_accepted_needs_a_proof(fragile, tmp_path):
+def test_accepted_person_needs_certificate(fragile, tmp_path):
     changed = shutil.copytree(fragile / "results", tmp_path / "results")
 
     def change(table, manifest):
@@ -258,7 +258,7 @@ def test_a_person_who_is_said_to_be_accepted_needs_a_proof(fragile, tmp_path):
     assert (entry["answer"], entry["proved"]) == ("row 2", None)
 
 
-def test_a_bare_proof_that_a_row_is_not_robust_meets_no_demand(fragile):
+def test_bare_proof_that_row_is_not_robust_meets_no_demand(fragile):
     proof = next((fragile / "results" / "certificates").glob("row-000000000000*"))
     assert checked(fragile, proof).returncode == 0
     assert len(rejected(checked(fragile, proof, "--delta", 0.05))) == 1
@@ -267,7 +267,7 @@ def test_a_bare_proof_that_a_row_is_not_robust_meets_no_demand(fragile):
 # -- the report ------------------------------------------------------------------------------------
 
 
-def test_a_whole_input_gets_a_page(loans, done):
+def test_whole_input_gets_page(loans, done):
     text = (done / "page.html").read_text()
     found = pp.read_results(done / "results")
     for e in found:
@@ -279,7 +279,7 @@ def test_a_whole_input_gets_a_page(loans, done):
     good("check", done / file, "--model", loans.folder / model)
 
 
-def test_a_page_of_many_people_says_what_it_does_not_show(done, loans, tmp_path, monkeypatch):
+def test_page_of_many_people_states_its_limit(done, loans, tmp_path, monkeypatch):
     from proplace.report import page
 
     monkeypatch.setattr(page, "MOST", 5)
@@ -295,7 +295,7 @@ def test_a_page_of_many_people_says_what_it_does_not_show(done, loans, tmp_path,
         assert (f"customer C-{row})" in text) == (row in whole)
 
 
-def test_a_page_is_written_in_the_place_of_no_other_file(loans, results):
+def test_page_is_written_in_place_of_no_other_file(loans, results):
     good("report", results)
     page = results / "report.html"
     before = page.read_bytes()
@@ -306,7 +306,7 @@ def test_a_page_is_written_in_the_place_of_no_other_file(loans, results):
     assert check(loans, results).returncode == 0  # the page is no part of the results
 
 
-def test_one_person_gets_a_page(loans, tmp_path):
+def test_one_person_gets_page(loans, tmp_path):
     good("explain", *loans.options(out=tmp_path / "one"), "--row", 3)
     good("report", tmp_path / "one")
     explainer = pp.Proplace(loans.net, 0.01, k=5, schema=loans.schema).fit(loans.train)
@@ -317,7 +317,7 @@ def test_one_person_gets_a_page(loans, tmp_path):
     assert e.certificate.digest in text
 
 
-def test_a_damaged_folder_gets_no_page(loans, results):
+def test_damaged_folder_gets_no_page(loans, results):
     (results / "results.csv").write_text("row\n")
     failed(run("report", results), ResultsError, name="results.csv")
     assert not (results / "report.html").exists()

@@ -67,7 +67,7 @@ def rejected(*words):
 # -- making a set ---------------------------------------------------------------------------------
 
 
-def test_a_history_is_learned_from(past, loans, tmp_path):
+def test_history_is_learned_from(past, loans, tmp_path):
     paths = []
     for seed in range(30):
         paths.append(tmp_path / f"later-{seed}.npz")
@@ -103,7 +103,7 @@ def test_scalers_that_were_fitted_again_are_expressed_behind_that_in_use(tmp_pat
 # -- wrong options and files -----------------------------------------------------------------------
 
 
-def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_path):
+def test_set_of_other_networks_is_rejected_with_next_step(loans, past, tmp_path):
     other = pp.Network([(np.ones((3, loans.net.inputs)), np.ones(3)), (np.ones((1, 3)), [0.0])])
     scaled = pp.Network(
         [(layer.W, layer.b) for layer in loans.net.layers], scale=np.full(loans.net.inputs, 2.0)
@@ -132,7 +132,7 @@ def test_a_set_of_other_networks_is_refused_with_what_to_do(loans, past, tmp_pat
 # -- using it --------------------------------------------------------------------------------------
 
 
-def test_rows_are_certified_for_every_network_of_the_set(loans, past, tmp_path):
+def test_rows_are_certified_for_every_network_of_set(loans, past, tmp_path):
     folder, _, box = past
     out = tmp_path / "verdicts.csv"
     words = loans.options("certify", input=loans.folder / "train.csv", delta=None)
@@ -192,7 +192,7 @@ def results(done, tmp_path):
     return shutil.copytree(done[0], tmp_path / "results")
 
 
-def test_a_folder_of_results_holds_its_set(loans, past, results):
+def test_folder_of_results_holds_its_set(loans, past, results):
     box = past[2]
     kept = pp.Shifts.load(results / "shifts.npz")
     assert (kept, kept.description) == (box, box.description)
@@ -209,7 +209,7 @@ def test_a_folder_of_results_holds_its_set(loans, past, results):
     ) == (True, False)
 
 
-def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, results, tmp_path):
+def test_batch_goes_on_with_same_set_and_with_no_other(loans, past, done, results, tmp_path):
     words = [word if word != done[0] else results for word in done[1]]
     before = (results / "results.csv").read_bytes()
     (results / "results.csv").unlink()
@@ -226,7 +226,7 @@ def test_a_batch_goes_on_with_the_same_set_and_with_no_other(loans, past, done, 
     failed(run("explain", *plain), OutputError, name="delta")
 
 
-def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
+def test_set_that_was_changed_is_refused(past, results, tmp_path):
     def refused(path):
         with raises(ResultsError, name="shifts.npz"):
             pp.read_results(results)
@@ -249,7 +249,7 @@ def test_a_set_that_was_changed_is_refused(past, results, tmp_path):
     assert len(pp.read_results(results))
 
 
-def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
+def test_folder_is_not_begun_where_name_is_taken(loans, past, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "shifts.npz").write_text("mine")
     words = loans.options(delta=past[0] / "shifts.npz", out=tmp_path / "out")
@@ -258,14 +258,14 @@ def test_a_folder_is_not_begun_where_the_name_is_taken(loans, past, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["shifts.npz"]
 
 
-def test_folder_of_a_plain_delta_holds_no_set(loans, tmp_path):
+def test_folder_of_plain_delta_holds_no_set(loans, tmp_path):
     good("explain", *loans.options(out=tmp_path / "results"))
     back = pp.read_results(tmp_path / "results")
     assert (back.provenance.delta, back[0].setting.current.shifts.description) == (0.01, "")
     assert not (tmp_path / "results" / "shifts.npz").exists()
 
 
-def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
+def test_certificates_of_set_are_checked(loans, past, results, tmp_path):
     model, box = loans.folder / "model.onnx", past[0] / "shifts.npz"
     number = len(list((results / "certificates").iterdir()))
     for words in ([], ["--delta", box]):
@@ -288,7 +288,7 @@ def test_certificates_of_a_set_are_checked(loans, past, results, tmp_path):
 # -- the page --------------------------------------------------------------------------------------
 
 
-def test_the_page_of_a_folder(past, results, tmp_path):
+def test_page_of_folder(past, results, tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     good("report", results, "--out", tmp_path / "page.html")
@@ -301,7 +301,7 @@ def test_the_page_of_a_folder(past, results, tmp_path):
 # -- other models ----------------------------------------------------------------------------------
 
 
-def test_other_models_are_read_from_the_right(past, tmp_path):
+def test_other_models_are_read_from_right(past, tmp_path):
     folder, _, box = past
     odd = tmp_path / "a:b.npz"
     shutil.copy(folder / "past-0.npz", odd)
@@ -333,7 +333,7 @@ def test_wrong_other_models_are_rejected(past, word, error, name):
         required(word.replace("MODEL", str(past[0] / "past-0.npz")))
 
 
-def test_answers_are_asked_of_other_models_too(loans, past):
+def test_required_models_accept_answers(loans, past):
     folder, nets, _ = past
     other = folder / "past-2.npz"
     models = [{"model": str(other), "delta": 0.005}, str(folder / "past-1.npz")]
@@ -368,7 +368,7 @@ def votes(voted, tmp_path):
     return shutil.copytree(voted[0], tmp_path / "votes")
 
 
-def test_a_folder_holds_the_other_models(loans, past, votes):
+def test_folder_holds_other_models(loans, past, votes):
     _, nets, _ = past
     back = pp.read_results(votes)
     sets = back[0].setting.guarantee.members
@@ -391,7 +391,7 @@ def test_a_folder_holds_the_other_models(loans, past, votes):
             assert worst.min() >= 0.0
 
 
-def test_bundles_of_a_folder_are_checked(loans, past, votes, tmp_path):
+def test_bundles_of_folder_are_checked(loans, past, votes, tmp_path):
     model = ["--model", loans.folder / "model.onnx"]
     number = len(list((votes / "certificates").iterdir()))
     for words in ([], ["--delta", 0.01, "--target", 1]):
@@ -425,7 +425,7 @@ def test_another_model_that_was_changed_is_refused(past, votes, name):
         pp.read_results(votes)
 
 
-def test_the_page_names_the_other_models(votes, tmp_path):
+def test_page_names_other_models(votes, tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     good("report", votes, "--out", tmp_path / "page.html")
@@ -441,7 +441,7 @@ def test_the_page_names_the_other_models(votes, tmp_path):
 # -- calibrate -------------------------------------------------------------------------------------
 
 
-def test_the_set_that_is_chosen_is_written(loans, past, tmp_path):
+def test_set_that_is_chosen_is_written(loans, past, tmp_path):
     words = loans.options("calibrate", delta=None, deltas=[[0.01]])
     out = tmp_path / "chosen.npz"
     found = facts_of("calibrate", *words, *files(past), "--out", out)
@@ -452,7 +452,7 @@ def test_the_set_that_is_chosen_is_written(loans, past, tmp_path):
 
 
 @pytest.mark.parametrize("delta", [None, "around.npz"])
-def test_a_risk_is_passed_on_and_the_statement_printed(loans, past, delta):
+def test_risk_is_passed_on_and_statement_printed(loans, past, delta):
     """If the project has a shift set, its size is chosen."""
     words = loans.options("calibrate", delta=delta and past[0] / delta)
     facts = facts_of("calibrate", *words, *files(past), "--risk", 0.3)

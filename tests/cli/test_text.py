@@ -87,7 +87,7 @@ def literal(shown, *texts):
     return plain
 
 
-def test_an_answer_on_a_terminal(folder):
+def test_answer_on_terminal(folder):
     status, shown = run_on_a_terminal(*folder.words("explain"), "--row", 0)
     assert status == 0, shown
     rows = [line.split("│")[1:-1] for line in literal(shown).splitlines() if "│" in line]
@@ -96,7 +96,7 @@ def test_an_answer_on_a_terminal(folder):
     assert cells == [*expected, [f"l{SPELT}", f"0 u{SPELT}", f"8 u{SPELT}"]]
 
 
-def test_a_long_word_is_broken_and_not_cut(tmp_path):
+def test_long_word_is_broken_and_not_cut(tmp_path):
     long = "x" * 150
     schema = pp.Schema([pp.Binary("b", [long, "y"])])
     pp.Network([([[1.0]], [-0.7])]).save(tmp_path / "net.npz")
@@ -109,7 +109,7 @@ def test_a_long_word_is_broken_and_not_cut(tmp_path):
     assert table.count("x") == 150
 
 
-def test_a_batch_on_a_terminal(folder):
+def test_batch_on_terminal(folder):
     status, shown = run_on_a_terminal(*folder.words("explain", out=f"out {WORST}"))
     assert status == 0, shown
     moves = r"\x1b\[(?:\d*[ABCDGJK]|\?25[hl])"  # those of the progress bar
@@ -148,7 +148,7 @@ def _commands(folder, bad):
     "command",
     ["explain", "explain words", "certify", "calibrate", "schema", "check", "experiment"],
 )
-def test_errors_of_every_command_on_a_terminal(folder, tmp_path, command):
+def test_errors_of_every_command_on_terminal(folder, tmp_path, command):
     if command == "experiment":
         pytest.importorskip("matplotlib")
     bad = tmp_path / f"{WORST}.csv"
@@ -160,14 +160,14 @@ def test_errors_of_every_command_on_a_terminal(folder, tmp_path, command):
 
 
 @pytest.mark.parametrize("words", [["explain", f"--{WORST}"], [WORST], ["demo", WORST]])
-def test_wrong_usage_on_a_terminal(words):
+def test_wrong_usage_on_terminal(words):
     status, shown = run_on_a_terminal(*words)
     assert status == 2
     assert re.fullmatch(r".* proplace( \w+)? --help\n", shown)
     literal(shown, SPELT)
 
 
-def test_notes_on_a_terminal(folder, tmp_path):
+def test_notes_on_terminal(folder, tmp_path):
     frame = folder.frame.copy()
     frame.loc[2] = frame.loc[0]
     frame.iloc[2, 0] = f"more {WORST}"
@@ -179,14 +179,14 @@ def test_notes_on_a_terminal(folder, tmp_path):
     assert f"'more {SPELT}'" in note
 
 
-def test_files_that_are_checked_on_a_terminal(folder, tmp_path):
+def test_files_that_are_checked_on_terminal(folder, tmp_path):
     (tmp_path / f"{WORST}.json").write_text("{}")
     status, shown = run_on_a_terminal("check", tmp_path, "--model", folder.path / "net.npz")
     assert status == 1
     literal(shown, f"{SPELT}.json")
 
 
-def test_a_schema_on_a_terminal(tmp_path):
+def test_schema_on_terminal(tmp_path):
     frame = pd.DataFrame({WORST: list(NASTY), "code": [f"{n:03d}" for n in range(len(NASTY))]})
     frame.to_csv(tmp_path / "t.csv", index=False)
     status, shown = run_on_a_terminal("schema", tmp_path / "t.csv")
@@ -198,7 +198,7 @@ def test_a_schema_on_a_terminal(tmp_path):
     assert found[1]["categories"][1] == "001"
 
 
-def test_a_terminal_that_cannot_write_it(tmp_path):
+def test_terminal_that_cannot_write_it(tmp_path):
     words = ["explain", "--model", "é.npz", "--train", "é.csv", "--delta", 0.1, "é=1"]
     done = run(*words, encoding="ascii")
     failed(done, ModelFileError)
@@ -235,7 +235,7 @@ def test_visible_text_has_nothing_unseen(text):
 @pytest.mark.parametrize(
     "text", ["é", "日本", "مرحبا", "नमस्ते", "می\u200cخواهم", "👩\u200d👧", "a b"]
 )
-def test_what_people_write_is_not_touched(text):
+def test_text_of_people_is_unchanged(text):
     assert visible(text) == text
 
 
@@ -252,7 +252,7 @@ def test_values_in_messages_are_short():
     assert clipped("abcd", 3) == "ab…"
 
 
-def test_a_message_fits_on_a_screen(tmp_path):
+def test_message_fits_on_screen(tmp_path):
     """Whatever an error says."""
     done = run("check", "x", "--model", "/".join(["y" * 200] * 19) + ".npz")
     assert done.returncode == 1

@@ -23,7 +23,7 @@ def results(loans, tmp_path_factory):
     return folder
 
 
-def test_the_folder_knows_its_tolerance(loans, results):
+def test_folder_holds_its_tolerance(loans, results):
     opened = ResultsFolder.open(results / "wide")
     assert opened.about.provenance.request.tolerance == {"income": (0.25, 0.25)}
     column = opened.setting.schema.span("income").start
@@ -40,7 +40,7 @@ def test_the_folder_knows_its_tolerance(loans, results):
             assert net.predict(loans.schema.encode(pd.DataFrame([missed])))[0] == 1
 
 
-def test_check_demands_what_the_folder_promises(loans, results):
+def test_check_demands_tolerance_of_folder(loans, results):
     model = loans.folder / "model.onnx"
     assert "12 of 12" in good("check", results / "wide", "--model", model).stdout
     opened = ResultsFolder.open(results / "wide")
@@ -90,13 +90,13 @@ def test_words_that_are_no_tolerance_are_rejected(loans, word):
 
 
 @pytest.mark.parametrize("name", ["salary", "job", "member"])
-def test_only_numbers_have_a_tolerance(loans, name):
+def test_only_numbers_have_tolerance(loans, name):
     done = run("explain", *loans.options(row=0), "--tolerance", f"{name}=1")
     failed(done, OptionError)
     assert name in done.stderr
 
 
-def test_what_holds_is_written_read_and_checked(loans, tmp_path):
+def test_guaranteed_ranges_are_written_read_and_checked(loans, tmp_path):
     out, model = tmp_path / "results", loans.folder / "model.onnx"
     words = [*loans.options(out=out), "--tolerance", "income=0.25"]
     good("explain", *words)

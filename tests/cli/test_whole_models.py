@@ -43,7 +43,7 @@ def words(folder, *more):
     return ("explain", "--model", folder / "m.onnx", "--train", folder / "train.csv", *more)
 
 
-def test_every_answer_of_a_batch_is_accepted_by_the_model(lender, tmp_path):
+def test_every_answer_of_batch_is_accepted_by_model(lender, tmp_path):
     folder, pipe, refused = lender
     rest = ("--delta", 0.003, "explainer.k:", 5, "--target", "yes", "--id", "name")
     given = words(folder, "--input", folder / "people.csv", "--out", tmp_path / "out", *rest)
@@ -86,7 +86,7 @@ def test_label_is_found_by_its_text(classes, text, label):
     assert Project(target=text).label(SimpleNamespace(classes=classes)) is label
 
 
-def test_a_class_that_is_none_is_refused(lender):
+def test_class_that_is_none_is_refused(lender):
     """The user may not have given '1', the default; the classes are named."""
     folder, _, _ = lender
     for given, value, hint in (
@@ -114,7 +114,7 @@ def test_certify_by_label(lender, tmp_path):
     assert (own[robust] == "yes").all()
 
 
-def test_the_schema_of_a_model_is_its_own(lender, tmp_path):
+def test_schema_of_model_is_its_own(lender, tmp_path):
     folder, pipe, refused = lender
     schema = tmp_path / "schema.yaml"
     good(
@@ -136,7 +136,7 @@ def test_the_schema_of_a_model_is_its_own(lender, tmp_path):
     assert (found.age.to_numpy() >= refused.age.to_numpy()[found.row]).all()
 
 
-def test_a_schema_drafted_from_the_file_fits_the_pipeline_it_was_exported_from(lender, tmp_path):
+def test_schema_drafted_from_file_fits_pipeline_it_was_exported_from(lender, tmp_path):
     """The constants of the file are those of the pipeline in float32; what is proved is its own."""
     folder, pipe, refused = lender
     path = tmp_path / "schema.yaml"
@@ -182,7 +182,7 @@ def test_true_and_false_need_no_schema(tmp_path, suffix):
     assert (facts["robust"], facts["bad_input"]) == (robust, 0)
 
 
-def test_a_schema_drafted_without_the_model_scales_nothing_twice(tmp_path):
+def test_schema_drafted_without_model_scales_nothing_twice(tmp_path):
     """The door through which 73% of answers were wrong: min-max in front of the model's own scaler."""
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(50, 10, 400), "b": rng.normal(1000, 200, 400)}).round(2)
