@@ -57,16 +57,14 @@ from proplace.ledger.redeem import (
 from proplace.ledger.tables import PARAMETERS, now, sa
 from proplace.ledger.terms import Archive, common_shifts, model_documents, terms_documents
 from proplace.ledger.verdicts import reimputed
-from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
-from proplace.retrain.promised import Promised
+from proplace.retrain.promised import Part, Promised, joined
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Iterator, Mapping
     from types import TracebackType
 
-    from proplace.core.network import Array
     from proplace.core.shifts import Shifts
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
@@ -300,9 +298,8 @@ class Ledger:
         as_of
             Day of the state, which decides only about expiry. Default: today.
         """
-        day = _day(as_of)
         with self._database.read() as connection:
-            rows = promise_rows(connection, person, state, day)
+            rows = promise_rows(connection, _day(as_of), person, state)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
 
     def page(
@@ -329,9 +326,8 @@ class Ledger:
         as_of
             Day of the state. Default: today.
         """
-        day = _day(as_of)
         with self._database.read() as connection:
-            rows = page_rows(connection, size, before, person, state, day)
+            rows = page_rows(connection, _day(as_of), person, state, size, before)
             return pd.DataFrame(rows, columns=_COLUMNS).set_index("id")
 
     def promise(self, number: int, *, as_of: datetime.date | str | None = None) -> Promise:
@@ -367,36 +363,9 @@ class Ledger:
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
         """Return all open promises as a model encodes them, for :func:`proplace.retrain.repair`."""
         whole = Model.of(model)
-        names: list[str] = []
-        people: list[str] = []
-        targets: list[int] = []
-        parts: list[tuple[Array, Array, Array]] = []
-        bases: dict[str, Model] = {}
         with self._database.read() as connection:
             groups = open_groups(connection, _day(as_of), facts=True)
-            for group in groups:
-                bases[group.terms.digest] = base = group.terms.model
-                point, _ = recoded(base, whole, group.points, group.points)
-                low, high = recoded(base, whole, *_with_fills(group, whole))
-                parts.append((point, np.minimum(low, point), np.maximum(high, point)))
-                names += [str(number) for number in group.ids]
-                named = with_classes_of(base, whole)
-                targets += [named.target(group.terms.label)] * len(group.ids)
-                people += group.people
-        if not parts:
-            empty = np.empty((0, whole.network.inputs))
-            return Promised((), empty, np.array([], dtype=np.intp))
-        points, lows, highs = (np.vstack(part) for part in zip(*parts, strict=True))
-        boxed = bool((lows < highs).any())
-        return Promised(
-            tuple(names),
-            points,
-            np.array(targets, dtype=np.intp),
-            lows if boxed else None,
-            highs if boxed else None,
-            tuple(people),
-            None if whole.threshold is not None else one_cutoff([*bases.values()]),
-        )
+            return joined(whole, (_part(group, whole) for group in groups))
 
     def promised_set(self, model: object, *, as_of: datetime.date | str | None = None) -> Shifts:
         """Return the shift set in which every open promise is proved, for a model.
@@ -743,15 +712,16 @@ def _check_existing(existing: object) -> None:
         )
 
 
-def _with_fills(group: OpenPromises, model: Model) -> tuple[Array, Array]:
-    """Return the boxes of promises, with the values that the model imputes for missing cells."""
+def _part(group: OpenPromises, model: Model) -> Part:
+    """Return open promises, with boxes that hold the values a model imputes for missing cells."""
+    low, high = group.low, group.high
     again = reimputed(group, model)
-    if again is None:
-        return group.low, group.high
-    low, high = group.low.copy(), group.high.copy()
-    low[again.rows] = np.minimum(low[again.rows], again.low)
-    high[again.rows] = np.maximum(high[again.rows], again.high)
-    return low, high
+    if again is not None:
+        low, high = low.copy(), high.copy()
+        low[again.rows] = np.minimum(low[again.rows], again.low)
+        high[again.rows] = np.maximum(high[again.rows], again.high)
+    names, labels = [str(number) for number in group.ids], [group.terms.label] * len(group.ids)
+    return Part(group.terms.model, names, group.people, labels, group.points, low, high)
 
 
 def _day(given: datetime.date | str | None) -> str:

@@ -278,24 +278,24 @@ def closing_kind() -> Any:
     )
 
 
-def is_open(day: str | None) -> Any:
+def is_open(day: str) -> Any:
     """Return the condition that a promise is neither closed nor expired on a day."""
     e, expires = tables.entries.c, tables.promises.c.expires
     closed = sa.exists().where(e.promise == tables.promises.c.id, e.kind.in_(CLOSING))
     return sa.and_(~closed, sa.or_(expires.is_(None), expires >= day))
 
 
-def state_of(closing: str | None, expires: str | None, day: str | None) -> State:
+def state_of(closing: str | None, expires: str | None, day: str) -> State:
     """Return the state of a promise on a day, by the last entry that closed it."""
     if closing is not None:
         return closing  # type: ignore[return-value]
-    return "expired" if expires is not None and day is not None and expires < day else "open"
+    return "expired" if expires is not None and expires < day else "open"
 
 
 # -- promises --------------------------------------------------------------------------------------
 
 
-def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promise:
+def promise_of(connection: sa.Connection, number: int, day: str) -> Promise:
     """Return one promise by its number."""
     own = tables.personal.c
     try:
@@ -336,10 +336,7 @@ def promise_of(connection: sa.Connection, number: int, day: str | None) -> Promi
 
 
 def promise_rows(
-    connection: sa.Connection,
-    person: object,
-    state: State | None,
-    day: str | None,
+    connection: sa.Connection, day: str, person: object, state: State | None
 ) -> Iterator[list[Any]]:
     """Iterate over rows of the table of promises."""
     query = _table(state, day).order_by(tables.promises.c.id)
@@ -350,11 +347,11 @@ def promise_rows(
 
 def page_rows(
     connection: sa.Connection,
-    size: int,
-    before: int | None,
+    day: str,
     person: str,
     state: State | None,
-    day: str | None,
+    size: int,
+    before: int | None,
 ) -> Iterator[list[Any]]:
     """Iterate over rows of one page, the latest first. The database reads only these."""
     number = tables.promises.c.id
@@ -366,7 +363,7 @@ def page_rows(
     return _rows(connection, query, day)
 
 
-def _table(state: State | None, day: str | None) -> sa.Select[Any]:
+def _table(state: State | None, day: str) -> sa.Select[Any]:
     """Return the query of promises in one state, or in any."""
     p, own, closing = tables.promises.c, tables.personal.c, closing_kind()
     query = sa.select(p.id, own.person, p.issued, p.expires, p.terms, own.facts, closing).join_from(
@@ -381,7 +378,7 @@ def _table(state: State | None, day: str | None) -> sa.Select[Any]:
     return query.where(closing == state)
 
 
-def _rows(connection: sa.Connection, query: sa.Select[Any], day: str | None) -> Iterator[list[Any]]:
+def _rows(connection: sa.Connection, query: sa.Select[Any], day: str) -> Iterator[list[Any]]:
     archive = Archive(connection)
     for number, who, issued, expires, terms, facts, closing in connection.execute(query):
         about, state = archive.terms(terms), state_of(closing, expires, day)
@@ -391,7 +388,7 @@ def _rows(connection: sa.Connection, query: sa.Select[Any], day: str | None) -> 
 
 
 def open_groups(
-    connection: sa.Connection, day: str | None, *, facts: bool = False
+    connection: sa.Connection, day: str, *, facts: bool = False
 ) -> Iterator[OpenPromises]:
     """Iterate over open promises in groups of the same terms and of bounded size.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from proplace.core.text import listing
 from proplace.explain.prove import range_box
 from proplace.explain.results import Explanations
 from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
+from proplace.loaders.model import Model
 from proplace.tables.rows import as_frame
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array, Network, Precision
     from proplace.core.shifts import Delta
     from proplace.explain.results import Explanation
-    from proplace.loaders.model import Model
+    from proplace.schema.values import Label
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,44 +215,65 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
             "with certificates, or a pair (inputs, target)",
             name="promises",
         )
-    points, low, high = np.zeros((3, len(chosen), model.network.inputs))
-    targets = np.zeros(len(chosen), dtype=np.intp)
-    bases: list[Model] = []
-    for rows in _by_setting(chosen):
-        some = [chosen[row] for row in rows]
-        setting = some[0].setting
-        assert setting is not None  # noqa: S101  (certified ones have it)
-        base = setting.model
-        bases.append(base)
-        named = with_classes_of(base, model)
-        targets[rows] = [named.target(base.classes[e.target]) for e in some]
-        given = np.array([e.encoded_counterfactual for e in some])
-        points[rows], _ = recoded(base, model, given, given)
-        ends = [promised_box(e) for e in some]
-        low[rows], high[rows] = recoded(
-            base, model, np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
-        )
-    low, high = np.minimum(low, points), np.maximum(high, points)
-    boxed = bool((low < high).any())
-    names = tuple(f"{e.index}/{e.rank}" if e.rank else str(e.index) for e in chosen)
-    people = tuple(e.id_text for e in chosen)
-    return Promised(
-        names,
-        points,
-        targets,
-        low if boxed else None,
-        high if boxed else None,
-        people if any(people) else (),
-        one_cutoff(bases),
+    runs: dict[int, list[Explanation]] = {}
+    for e in chosen:
+        runs.setdefault(id(e.setting), []).append(e)
+    return joined(model, [_run(some) for some in runs.values()])
+
+
+def _run(some: Sequence[Explanation]) -> Part:
+    """Return the certified counterfactuals of one run."""
+    setting = some[0].setting
+    assert setting is not None  # noqa: S101  (certified ones have it)
+    base = setting.model
+    low, high = zip(*(promised_box(e) for e in some), strict=True)
+    return Part(
+        base,
+        [f"{e.index}/{e.rank}" if e.rank else str(e.index) for e in some],
+        [e.id_text for e in some],
+        [base.classes[e.target] for e in some],
+        np.array([e.encoded_counterfactual for e in some]),
+        np.array(low),
+        np.array(high),
     )
 
 
-def _by_setting(chosen: Sequence[Explanation]) -> list[list[int]]:
-    """Return the explanations of each run."""
-    groups: dict[int, list[int]] = {}
-    for number, e in enumerate(chosen):
-        groups.setdefault(id(e.setting), []).append(number)
-    return list(groups.values())
+class Part(NamedTuple):
+    """Promises of one model: names, people, labels, and boxes in its encoding."""
+
+    base: Model
+    names: Sequence[str]
+    people: Sequence[str]
+    labels: Sequence[Label]
+    points: Array
+    low: Array
+    high: Array
+
+
+def joined(model: Model, parts: Iterable[Part]) -> Promised:
+    """Return the promises of several models as one model encodes them."""
+    names, people, targets, bases = list[str](), list[str](), list[int](), list[Model]()
+    boxes = [(np.empty((0, model.network.inputs)),) * 3]
+    for part in parts:
+        points, _ = recoded(part.base, model, part.points, part.points)
+        low, high = recoded(part.base, model, part.low, part.high)
+        boxes.append((points, np.minimum(low, points), np.maximum(high, points)))
+        named = with_classes_of(part.base, model)
+        targets += [named.target(label) for label in part.labels]
+        names += part.names
+        people += part.people
+        bases.append(part.base)
+    points, low, high = (np.vstack(each) for each in zip(*boxes, strict=True))
+    boxed = bool((low < high).any())
+    return Promised(
+        tuple(names),
+        points,
+        np.array(targets, dtype=np.intp),
+        low if boxed else None,
+        high if boxed else None,
+        tuple(people) if any(people) else (),
+        one_cutoff(bases) if bases and model.threshold is None else None,
+    )
 
 
 def promised_box(e: Explanation) -> tuple[Array, Array]:
