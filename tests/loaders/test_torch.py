@@ -595,8 +595,7 @@ def test_layers_that_are_left_out():
         ).train()
         P = np.exp(doubled(module, X)) if isinstance(last, nn.LogSoftmax) else doubled(module, X)
         P = P if outputs > 1 else np.hstack([1.0 - P, P])
-        for network in (NetworkOf(module), NetworkOf(module)):
-            np.testing.assert_allclose(network.predict_proba(X), P, atol=1e-9)
+        np.testing.assert_allclose(NetworkOf(module).predict_proba(X), P, atol=1e-9)
         assert module.training, "the training flag is kept"
 
 
@@ -667,15 +666,14 @@ def test_half_precision_is_rejected_and_the_advice_works(kinds, normed):
     for part, kind in zip((first, last), kinds, strict=True):
         getattr(part, kind)()
     module = nn.Sequential(first, nn.ReLU(), last).eval()
-    for read in (Model.of,):
-        with pytest.raises(ModelNotSupportedError, match=r"float16.*module\.float\(\)"):
-            read(module)
+    with pytest.raises(ModelNotSupportedError, match=r"float16.*module\.float\(\)"):
+        Model.of(module)
     weights = [p.detach().double().numpy() for p in module.parameters()]
     X = np.random.default_rng(0).normal(size=(200, 3))
-    for net in (NetworkOf(module.float()), NetworkOf(module.float())):
-        assert net.precision == "float32"
-        np.testing.assert_array_equal(net.layers[-1].W, weights[-2])
-        np.testing.assert_allclose(net.logits(X), doubled(module, X), atol=1e-5)
+    net = NetworkOf(module.float())
+    assert net.precision == "float32"
+    np.testing.assert_array_equal(net.layers[-1].W, weights[-2])
+    np.testing.assert_allclose(net.logits(X), doubled(module, X), atol=1e-5)
 
 
 # -- batch norm --------------------------------------------------------------------------------------
