@@ -368,7 +368,7 @@ class _OnnxModel:
         return False
 
     def _merge_opposite(self) -> None:
-        """Turn scores (-z, z), each through a sigmoid, into the one logit z."""
+        """Turn scores (-z, z), given out or each through a sigmoid, into the one logit z."""
         self.halved = False
         users = self.consumers.get(self.logits, [])
         sigmoid = next((node for node in users if node.op_type == "Sigmoid"), None)
@@ -377,7 +377,9 @@ class _OnnxModel:
             chain.relu(self.logits)  # the chain then rejects its end
         if sigmoid is not None and (chain.width or 0) > 2:
             raise multi_label(f"{self.path.name}: {describe(sigmoid)}", chain.width or 0)
-        if chain.width == 2 and sigmoid is not None:
+        softmax = any(node.op_type in ("LogSoftmax", "Softmax") for node in users)
+        scores = self.logits in self.graph.outputs and not softmax and chain.is_opposite
+        if chain.width == 2 and (sigmoid is not None or scores):
             self.halved = chain.one_logit()
             if not self.halved:
                 raise _two_labels(f"{self.path.name}: {describe(sigmoid)}")
