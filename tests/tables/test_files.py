@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import hashlib
 import io
+import json
 import math
 import os
 import re
@@ -16,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proplace as pp
+from commands import run
 from proplace.core import limits
 from proplace.core.errors import TableError
 from proplace.tables import files as tables
@@ -33,6 +37,7 @@ SCHEMA = pp.Schema(
         pp.Binary("bit"),
     ]
 )
+TWO = pp.Schema.encoded(2, names=["a", "b"])
 
 
 def table(tmp_path, text, **options):
@@ -523,3 +528,142 @@ def test_every_type_of_pandas_gives_one_schema_and_comes_back_from_file(tmp_path
         types = {feature.name: feature_type(feature) for feature in schema.features}
         TableWriter(kind, types).write([schema.decode(encoded, like=frame)], file)
     assert (schema.encode(open_table(results).read(schema)[0]) == encoded).all()
+
+
+# -- files that change after they were opened -------------------------------------------------------
+
+CONTENT = b"a,b\n" + b"1,2\n" * 50
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_bytes(CONTENT)
+    return file
+
+
+def test_digest_of_unchanged_table_is_sha256_of_file(path):
+    table = open_table(path)
+    assert table.digest == hashlib.sha256(CONTENT).hexdigest()
+    table.read(TWO)
+    table.check_unchanged()
+
+
+@pytest.mark.parametrize("content", [CONTENT + b"3,4\n", CONTENT[:-4], b"", None])
+def test_table_that_grows_shrinks_or_disappears_is_noticed(path, content):
+    table = open_table(path)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    with raises(TableError, name="t.csv", match="changed"):
+        table.read(TWO)
+    with raises(TableError, name="t.csv", match="changed"):
+        table.check_unchanged()
+    path.write_bytes(CONTENT)
+    table.check_unchanged()
+
+
+def test_changed_byte_with_restored_time_is_noticed_at_end(path):
+    table, times = open_table(path), os.stat(path)
+    path.write_bytes(CONTENT.replace(b"1", b"9"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with raises(TableError, name="t.csv", match="changed"):
+        table.check_unchanged()
+
+
+def test_no_row_is_used_after_change_between_two_chunks(path, monkeypatch):
+    monkeypatch.setattr("proplace.tables.files.CHUNK", 5)
+    chunks = open_table(path).cells()
+    next(chunks)
+    path.write_bytes(CONTENT + b"3,4\n")
+    with raises(TableError, name="t.csv", match="changed"):
+        next(chunks)
+
+
+# -- files that gzip has packed ---------------------------------------------------------------------
+
+
+def numbers_as_text(rows=50, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(rng.random((rows, 2)), columns=["a", "b"]).to_csv(index=False)
+
+
+@pytest.mark.parametrize("name", ["t.CSV.GZ", "t.csv"])
+@pytest.mark.parametrize("members", [1, 3])
+def test_packed_table_is_table(tmp_path, name, members):
+    content = numbers_as_text().encode()
+    (tmp_path / "plain.csv").write_bytes(content)
+    cut = len(content) // members + 1
+    parts = [gzip.compress(content[i : i + cut]) for i in range(0, len(content), cut)]
+    (tmp_path / name).write_bytes(b"".join(parts))
+    found, plain = open_table(tmp_path / name), open_table(tmp_path / "plain.csv")
+    assert (found.columns, found.rows) == (plain.columns, plain.rows)
+    pd.testing.assert_frame_equal(found.read(TWO)[0], plain.read(TWO)[0])
+    pd.testing.assert_frame_equal(found.row(TWO, 31)[0], plain.row(TWO, 31)[0])
+
+
+def test_packed_file_with_another_encoding(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress("job\nköchin\n".encode("latin-1")))
+    assert next(open_table(path, encoding="latin-1").cells())[0]["job"].tolist() == ["köchin"]
+    with raises(TableError, name="t.csv.gz", match="line 2"):
+        open_table(path)
+
+
+def damaged():
+    packed = bytearray(gzip.compress(numbers_as_text(2000).encode()))
+    turned = packed.copy()
+    turned[len(turned) // 2] ^= 0xFF
+    sums = packed.copy()
+    sums[-6] ^= 0xFF  # the checksum of the content
+    return {
+        "cut off": bytes(packed[: len(packed) // 2]),
+        "turned bits": bytes(turned),
+        "checksum": bytes(sums),
+        "rubbish behind": bytes(packed) + b"rubbish",
+        "header alone": bytes(packed[:4]),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(damaged()))
+def test_damaged_file_is_reported(tmp_path, name):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(damaged()[name])
+    with raises(TableError, name="t.csv.gz"):
+        open_table(path)
+
+
+def test_misleading_file_names_are_rejected(tmp_path):
+    (tmp_path / "t.csv.gz").write_text(numbers_as_text())
+    with raises(TableError, name="t.csv.gz", match="gzip"):
+        open_table(tmp_path / "t.csv.gz")
+    (tmp_path / "t.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    with raises(TableError, name="t.parquet.gz", match="gunzip"):
+        open_table(tmp_path / "t.parquet.gz")
+
+
+def test_every_command_takes_packed_tables(tmp_path):
+    rng = np.random.default_rng(0)
+    train = pd.DataFrame(rng.random((80, 2)), columns=["a", "b"])
+    net = pp.Network([([[1.0, 1.0]], [-1.0])])
+    net.save(tmp_path / "net.npz")
+    people = train[net.predict(train.to_numpy()) == 0][:5]
+    for name, frame in (("train", train), ("people", people)):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        frame.to_csv(tmp_path / f"{name}.csv.gz", index=False)
+
+    def outputs(end):
+        files = {name: tmp_path / f"{name}{end}" for name in ("train", "people")}
+        model = ("--model", tmp_path / "net.npz", "--delta", 0.01)
+        explain = ("explain", *model, "--train", files["train"], "--input", files["people"])
+        done = [
+            run("certify", *model, "--input", files["people"], "--json"),
+            run(*explain, "--out", tmp_path / f"out{end}"),
+            run("schema", files["train"]),
+        ]
+        assert [d.returncode for d in done] == [0] * 3, [d.stderr for d in done]
+        results = (tmp_path / f"out{end}" / "results.csv").read_text()
+        return json.loads(done[0].stdout), results, done[2].stdout
+
+    assert outputs(".csv.gz") == outputs(".csv")
