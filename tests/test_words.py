@@ -39,6 +39,8 @@ PAGES = (
     "SECURITY.md",
     "docs/api.md",
     "docs/architecture.md",
+    "docs/batches.md",
+    "docs/cli.md",
     "docs/delta.md",
     "docs/guarantee.md",
     "docs/mathematics.md",
