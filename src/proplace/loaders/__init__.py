@@ -13,12 +13,12 @@ from proplace.core.errors import ModelFileError, ModelNotSupportedError, Network
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from proplace.loaders.verify import Whole
+    from proplace.loaders.model import Model
 
 __all__ = ["read_file", "read_object"]
 
 
-def read_file(path: Path) -> Whole:
+def read_file(path: Path) -> Model:
     """Read an ``.onnx`` file.
 
     Raises
@@ -37,7 +37,7 @@ def read_file(path: Path) -> Whole:
         raise ModelFileError(f"{path.name}: {error}", name=path.name) from None
 
 
-def read_object(source: object) -> Whole:
+def read_object(source: object) -> Model:
     """Read a model of another framework."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
     # With torch as its backend, a Keras model is a torch module too.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Array
     from proplace.loaders.columns import DType
     from proplace.loaders.layers import Activation, TrainedLayer
-    from proplace.loaders.verify import Whole
+    from proplace.loaders.model import Model
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -49,7 +49,7 @@ _HINTS = {
 }
 
 
-def from_keras(model: object) -> Whole:
+def from_keras(model: object) -> Model:
     """Read a Keras model with all that it does to the table.
 
     Dense layers must have the activation relu, the last one linear, sigmoid or softmax. Dropout and
@@ -70,7 +70,7 @@ def from_keras(model: object) -> Whole:
     Embedding are a fixed linear map of the 0/1 columns of its category: shifts (delta) never touch
     them.
     """
-    return _KerasModel(model).reading().whole()
+    return _KerasModel(model).reading().model()
 
 
 def trained_keras(model: object) -> tuple[TrainedLayer, ...]:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from proplace.certification import Margin
     from proplace.core.network import Array
-    from proplace.loaders.verify import Whole
     from proplace.schema.grid import Integers
     from proplace.schema.rules import AnyFeature
     from proplace.schema.values import Label
@@ -153,12 +152,12 @@ class Model:
             path = Path(source)
             if check_file(path) == ".npz":
                 return cls._saved(path)
-            return cls._whole(read_file(path), Origin.file(path))
+            return dataclasses.replace(read_file(path), origin=Origin.file(path))
         if isinstance(source, Model):
             return source
         if isinstance(source, Network):
             return cls._bare(source)
-        return cls._whole(read_object(source), Origin(type(source).__name__))
+        return dataclasses.replace(read_object(source), origin=Origin(type(source).__name__))
 
     @classmethod
     def _bare(cls, net: Network) -> Model:
@@ -174,24 +173,37 @@ class Model:
         )
 
     @classmethod
-    def _whole(cls, whole: Whole, origin: Origin) -> Model:
-        net = whole.network
-        classes = tuple(range(net.classes)) if whole.classes is None else whole.classes
+    def imported(
+        cls,
+        network: Network,
+        schema: Schema,
+        classes: tuple[Label, ...] | None,
+        predict: Callable[[pd.DataFrame], Any] | None,
+        *,
+        columns: tuple[str, ...],
+        has_column_names: bool,
+        probabilities: Callable[[pd.DataFrame], Any] | None = None,
+    ) -> Model:
+        """Return the model that a reader found.
+
+        ``predict`` and ``probabilities`` are functions of the original model, None if it cannot run.
+        ``columns`` are all columns of the table, with those that have no effect. ``classes`` is None
+        for a model without labels.
+        """
         plain = all(
             isinstance(f, Continuous) and (f.offset, f.scale, f.missing) == (0.0, 1.0, None)
-            for f in whole.schema.features
+            for f in schema.features
         )
         return cls(
-            net,
-            whole.schema,
-            classes,
-            not plain or bool(net.input_transform),
-            whole.has_column_names,
-            whole.columns,
-            whole.predict,
-            whole.probabilities,
-            origin,
-            labelled=whole.classes is not None,
+            network,
+            schema,
+            tuple(range(network.classes)) if classes is None else classes,
+            has_preprocessing=not plain or bool(network.input_transform),
+            has_column_names=has_column_names,
+            _columns=columns,
+            _original=predict,
+            _probabilities=probabilities,
+            labelled=classes is not None,
         )
 
     @classmethod

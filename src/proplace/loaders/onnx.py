@@ -2,7 +2,7 @@
 
 Columns are followed to the last linear layer. The nodes after it (probabilities, labels, names of
 classes) run on chosen logits, near the threshold and far from it, and each output must then be one
-of the forms of :mod:`proplace.loaders.outputs`. Last, the whole graph runs on made-up rows, by
+of the forms of :mod:`proplace.loaders.verify`. Last, the whole graph runs on made-up rows, by
 onnxruntime or by the reference of the ``onnx`` package, and must agree.
 """
 
@@ -19,10 +19,19 @@ from proplace.core import limits
 from proplace.core.errors import ModelFileError, ModelNotSupportedError
 from proplace.loaders.columns import Single
 from proplace.loaders.layers import multi_label, per_column
+from proplace.loaders.model import Model
 from proplace.loaders.onnx_graph import KNOWN, Graph, Named, Values, describe, unreadable
-from proplace.loaders.outputs import SCORES, Output, chosen_logits, predicted, understood
 from proplace.loaders.trace import ROWS, Trace, Value, check_labels
-from proplace.loaders.verify import Whole, allowance, probe_table, unscaled
+from proplace.loaders.verify import (
+    SCORES,
+    Output,
+    allowance,
+    chosen_logits,
+    predicted,
+    probe_table,
+    understood,
+    unscaled,
+)
 from proplace.schema.values import is_missing
 
 if TYPE_CHECKING:
@@ -46,7 +55,7 @@ _READ = (
 )
 
 
-def from_onnx(path: Path) -> Whole:
+def from_onnx(path: Path) -> Model:
     """Read an ONNX file with all that its graph does to the table.
 
     Rows pass linear layers with a Relu between them. After a layer, fixed scaling such as batch norm
@@ -55,7 +64,7 @@ def from_onnx(path: Path) -> Whole:
     at one half. The precision is ``float64`` if all weights are stored so, else ``float32``.
     """
     with unreadable(path):
-        return _OnnxModel(path).whole()
+        return _OnnxModel(path).imported()
 
 
 class _OnnxModel:
@@ -78,17 +87,18 @@ class _OnnxModel:
         self._follow()
         self.outputs = self._understood()
         named = [output for output in self.outputs if output.labels]
-        self.labels: list[Any] = named[0].labels if named else []
+        self.labels: tuple[Any, ...] = named[0].labels if named else ()
         for other in named[1:]:
             if other.labels != self.labels:
                 raise ModelNotSupportedError(
                     f"{path.name}: outputs {named[0].name!r} and {other.name!r} name the classes in two "
-                    f"ways ({str(self.labels)[:100]}, {str(other.labels)[:100]}); export the model again"
+                    f"ways ({str(list(self.labels))[:100]}, {str(list(other.labels))[:100]}); "
+                    "export the model again"
                 )
 
     # -- results -------------------------------------------------------------------------------
 
-    def whole(self) -> Whole:
+    def imported(self) -> Model:
         """Return the model from the table to the class."""
         trace = self.trace
         schema, input_transform = trace.flow.finish(trace.columns)
@@ -96,10 +106,10 @@ class _OnnxModel:
         table = probe_table(schema, integers=trace.flow.integers)
         runs = self._compare(*unscaled(network, schema, table), self._cells(table))
         has_probabilities = any(output.has_probabilities for output in self.outputs)
-        return Whole(
+        return Model.imported(
             network,
             schema,
-            tuple(self.labels) or None,
+            self.labels or None,
             self._predict if runs else None,
             columns=tuple(trace.titles),
             has_column_names=len(self.columns) > 1,
@@ -194,12 +204,9 @@ class _OnnxModel:
 
     def _cells(self, frame: pd.DataFrame) -> dict[str, Any]:
         """Columns of a table, of which those without any effect may be absent."""
-        used = self.trace.used()
         return {
-            name: [self.trace.flow.anything(name)] * len(frame)
-            if name not in frame and name not in used
-            else [np.nan if is_missing(cell) else cell for cell in frame[name].tolist()]
-            for name in self.trace.titles
+            str(name): [np.nan if is_missing(cell) else cell for cell in column.tolist()]
+            for name, column in self.trace.table(frame).items()
         }
 
     def _run(self, cells: dict[str, Any], count: int) -> list[Any] | None:

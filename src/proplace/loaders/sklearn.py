@@ -35,8 +35,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
+from proplace.loaders.model import Model
 from proplace.loaders.trace import Trace, Value
-from proplace.loaders.verify import Whole, allowance, boundary_table, form_of, probe_table
+from proplace.loaders.verify import allowance, boundary_table, form_of, gap, probe_table
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Precision
@@ -49,7 +50,7 @@ Step = Callable[[Trace, str, Any, Value], Value]
 _LINEAR = (LinearSVC, SGDClassifier, RidgeClassifier, RidgeClassifierCV, Perceptron)
 
 
-def from_sklearn(model: object) -> Whole:
+def from_sklearn(model: object) -> Model:
     """Read a fitted classifier of scikit-learn with all steps before it.
 
     Parameters
@@ -60,7 +61,7 @@ def from_sklearn(model: object) -> Whole:
 
     Returns
     -------
-    Whole
+    Model
         One logit for two classes, else one for each class. A row exactly on the boundary of two
         classes counts as class 1 here and as class 0 in scikit-learn.
     """
@@ -80,7 +81,7 @@ def from_sklearn(model: object) -> Whole:
     def probabilities(frame: pd.DataFrame) -> Any:
         return np.asarray(pipeline.source.predict_proba(pipeline.table(frame)))
 
-    return Whole(
+    return Model.imported(
         network,
         schema,
         pipeline.classes,
@@ -133,18 +134,10 @@ class _Pipeline:
 
     def table(self, frame: pd.DataFrame) -> Any:
         """Return a table as the source takes it; what it never looks at may be left out."""
-        trace, used = self.trace, self.trace.used()
-        whole = pd.DataFrame(
-            {
-                title: trace.flow.anything(title)
-                if title not in frame and title not in used
-                else frame[title]
-                for title in trace.titles
-            },
-            index=frame.index,
-        )
+        whole = self.trace.table(frame)
         # An imputer of decimals rejects whole numbers, which decoded rows of decimals can be.
-        whole = whole.astype({n: float for n in trace.flow.numeric if whole[n].dtype == np.int64})
+        numeric = self.trace.flow.numeric
+        whole = whole.astype({n: float for n in numeric if whole[n].dtype == np.int64})
         return whole if self.has_column_names else whole.to_numpy()
 
     def network(self, input_transform: InputTransform, factor: float = 1.0) -> Network:
@@ -177,9 +170,7 @@ class _Pipeline:
         """Return the network of a classifier whose scores are its logits."""
         scores = np.asarray(self.source.decision_function(table))
         labels = np.array(self.classes, dtype=object)[network.predict(X)]
-        clear = (
-            np.abs(scores if scores.ndim == 1 else np.diff(np.sort(scores)[:, -2:])[:, 0]) > 1e-3
-        )
+        clear = gap(scores.reshape(len(X), -1)) > 1e-3
         if (
             form_of(network, X, scores, network.precision) != "logits"
             or (labels != np.asarray(self.source.predict(table), dtype=object))[clear].any()
@@ -196,9 +187,7 @@ class _Pipeline:
         X = schema.encode(rows)
         expected = np.array(self.classes, dtype=object)[network.predict(X)]
         said = np.asarray(self.source.predict(self.table(rows)), dtype=object)
-        logits = np.sort(network.logits(X), axis=1)
-        gap = np.abs(logits[:, 0]) if network.outputs == 1 else logits[:, -1] - logits[:, -2]
-        clear = gap > 2.0 * allowance(network, X, "float32")[:, 0]
+        clear = gap(network.logits(X)) > 2.0 * allowance(network, X, "float32")[:, 0]
         if (said != expected)[clear].any():
             raise ModelNotSupportedError(
                 f"predict of {self.where} does not give the class of the largest probability (a "

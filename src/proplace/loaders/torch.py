@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from proplace.core.network import Array, Precision
     from proplace.loaders.layers import Activation, TrainedLayer
-    from proplace.loaders.verify import Whole
+    from proplace.loaders.model import Model
 
 _WIDEST = 5_000  # columns tried until a module runs
 _READ = (
@@ -40,7 +40,7 @@ _BEFORE = (
 )
 
 
-def from_torch(module: object) -> Whole:
+def from_torch(module: object) -> Model:
     """Read a torch module with all that its ``forward`` does to the table.
 
     Parameters
@@ -65,12 +65,12 @@ def from_torch(module: object) -> Whole:
 
     Returns
     -------
-    Whole
+    Model
         The module and the network run on made-up rows and must agree, so that a ``forward`` with
         unread steps is rejected. The module is not changed. The precision is that of its weights,
         float32 or float64.
     """
-    return _TorchModel(module).reading().whole()
+    return _TorchModel(module).reading().model()
 
 
 def trained_torch(module: object) -> tuple[Any, tuple[TrainedLayer, ...]]:

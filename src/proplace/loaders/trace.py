@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.limits import LABELS, TABLE_COLUMNS
@@ -118,6 +119,17 @@ class Trace:
     def used(self) -> set[str]:
         """Columns of the table that the model looks at."""
         return set(self.flow.used(self.columns))
+
+    def table(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the columns of the model; those without any effect may be absent from ``frame``."""
+        used = self.used()
+        cells = {
+            title: frame[title]
+            if title in frame or title in used
+            else [self.flow.anything(title)] * len(frame)
+            for title in self.titles
+        }
+        return pd.DataFrame(cells, index=frame.index)
 
     # -- places --------------------------------------------------------------------------------
 

@@ -1,11 +1,16 @@
-"""A model that was followed by a :class:`~proplace.loaders.trace.Trace`, compared with the original.
+"""Comparison of an imported network with its original model.
 
-Whatever a reader overlooked (a hook, a subclass, a custom ``forward``) shows in the outputs: the
-original and what was read of it are run on made-up rows of very different sizes and must agree.
+Everything that a reader overlooks (a hook, a subclass, a custom ``forward``) changes the outputs, so
+both run on made-up rows of very different sizes and must agree.
+
+An ONNX graph may compute probabilities, labels and names of classes from its logits. ``1 - sigmoid(z)``
+swaps the classes, ``sigmoid(z) > 0.7`` moves the threshold. So that part of the graph runs on chosen
+logits, near the threshold and far from it, and each output must have one of the forms below.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,52 +21,29 @@ import pandas as pd
 from proplace.core.errors import InputError, ModelNotSupportedError, SchemaError
 from proplace.core.transforms import InputTransform
 from proplace.loaders.layers import multi_label
+from proplace.loaders.model import Model
 from proplace.schema import Continuous, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from proplace.core.network import Array, Network, Precision
     from proplace.loaders.trace import Trace
     from proplace.schema.values import Label
 
 
-Form = Literal["logits", "sigmoid", "softmax", "log_softmax"]
+Form = Literal["logits", "sigmoid", "softmax", "log_softmax", "both probabilities", "both scores"]
+
+SCORES = (
+    "export the model with its logits as the only output (skl2onnx: to_onnx(pipe, table[:1], "
+    "options={id(classifier): {'raw_scores': True}})), or give the original model to Model.of"
+)
+_ROWS = 192
+_CLOSE = 1e-6  # how far float32 constants in a graph may move a probability
 
 # Rounding error of one forward pass, relative to the sum of absolute values that it adds up.
 _ROUNDING = {"float64": 1e-9, "float32": 1e-5}
-
-
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """A model from the table to the class.
-
-    Attributes
-    ----------
-    network
-        Takes the rows that ``schema`` encodes.
-    schema
-        The columns of the table that the model looks at, encoded as the model encodes them.
-    classes
-        Label of each class of the network, or None where the model does not say.
-    predict
-        The model's own labels (or class numbers) for a table, or None where it cannot be run.
-    columns
-        All columns of the table, those that the model never looks at among them.
-    has_column_names
-        Whether the model knows its columns by name.
-    probabilities
-        The model's own probability of each class for a table, one column each, or None where it
-        cannot be run or has none.
-    """
-
-    network: Network
-    schema: Schema
-    classes: tuple[Label, ...] | None
-    predict: Callable[[pd.DataFrame], Any] | None
-    columns: tuple[str, ...]
-    has_column_names: bool
-    probabilities: Callable[[pd.DataFrame], Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +73,7 @@ class Reading:
     has_column_names: bool = False
     integers: frozenset[str] = frozenset()
 
-    def whole(self) -> Whole:
+    def model(self) -> Model:
         """Return the model from the table to the class."""
         trace = self.trace
         try:
@@ -105,23 +87,15 @@ class Reading:
         raw, rows = unscaled(network, schema, table)
         network = network.with_input_transform(input_transform, self._compared(raw, rows, table))
 
-        def run(frame: pd.DataFrame) -> Array:
-            return self._outputs(frame).reshape(len(frame), network.outputs)
-
-        def predict(frame: pd.DataFrame) -> Any:
-            outputs = run(frame)
-            if network.outputs > 1:
-                return np.asarray(outputs.argmax(axis=1), dtype=np.int64)
-            return (outputs[:, 0] >= (0.5 if self.form == "sigmoid" else 0.0)).astype(np.int64)
-
-        return Whole(
+        output = Output(trace.title, self.form)
+        return Model.imported(
             network,
             schema,
             None,
-            predict,
+            lambda frame: output.classes(self._outputs(frame), len(frame)),
             columns=tuple(trace.titles),
             has_column_names=self.has_column_names,
-            probabilities=lambda frame: probabilities_of(run(frame), self.form),
+            probabilities=lambda frame: output.probabilities(self._outputs(frame), len(frame)),
         )
 
     @property
@@ -144,13 +118,7 @@ class Reading:
     def _outputs(self, frame: pd.DataFrame) -> Array:
         """Run the original; columns that it never looks at may be left out."""
         trace = self.trace
-        used = trace.used()
-        cells: dict[str, Any] = {
-            title: frame[title]
-            if title in frame or title in used
-            else [trace.flow.anything(title)] * len(frame)
-            for title in trace.titles
-        }
+        cells: dict[str, Any] = dict(trace.table(frame))
         for title, column in cells.items():
             source = trace.flow.sources[title]
             if source.labels is None or not isinstance(source.labels[0], str):
@@ -288,6 +256,45 @@ def rows_of_all_sizes(n: int, columns: int) -> Array:
     return rng.standard_normal((n, columns)) * 10.0 ** rng.uniform(-2.0, 3.0, size=(n, 1))
 
 
+# -- meaning of outputs ------------------------------------------------------------------------------
+
+
+def predicted(logits: Array) -> npt.NDArray[np.int64]:
+    """Return the class of each row of logits, as :meth:`Network.predict` decides it."""
+    if logits.shape[1] == 1:
+        return (logits[:, 0] >= 0.0).astype(np.int64)
+    return np.asarray(logits.argmax(axis=1), dtype=np.int64)
+
+
+def gap(logits: Array) -> Array:
+    """Return how far the logits of each row are from another class."""
+    if logits.shape[1] == 1:
+        return np.abs(logits[:, 0])
+    top = np.sort(logits, axis=1)
+    return np.asarray(top[:, -1] - top[:, -2])
+
+
+def _log_softmax(logits: Array) -> Array:
+    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+
+
+def _sigmoid(logits: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.asarray(1.0 / (1.0 + np.exp(-logits)))
+
+
+_FORMS: dict[Form, Callable[[Array], Array]] = {
+    "logits": lambda z: z,
+    "sigmoid": _sigmoid,
+    "softmax": lambda z: np.exp(_log_softmax(z)),
+    "log_softmax": _log_softmax,
+    "both probabilities": lambda z: np.hstack([1.0 - _sigmoid(z), _sigmoid(z)]),
+    "both scores": lambda z: np.hstack([-z, z]),
+}
+_ONE: tuple[Form, ...] = ("logits", "sigmoid", "both probabilities", "both scores")
+_SEVERAL: tuple[Form, ...] = ("logits", "softmax", "log_softmax")
+
+
 def form_of(
     network: Network,
     X: Array,
@@ -295,10 +302,10 @@ def form_of(
     arithmetic: Precision = "float64",
     first: Form = "logits",
 ) -> Form | None:
-    """Say what ``outputs`` of the original model on ``X`` are: logits or which function of them.
+    """Find the function of the logits that ``outputs`` of the original model on ``X`` are.
 
-    None means that they are not what the network computes. Where several forms fit, as sigmoid and
-    softmax do on rows with large logits alone, it is the ``first`` that was expected.
+    None means that the network does not compute them. If several forms fit, as sigmoid and softmax do
+    on rows with large logits alone, ``first`` is preferred.
     """
     Y = np.asarray(outputs, dtype=np.float64)
     logits = network.logits(X)
@@ -309,36 +316,155 @@ def form_of(
     tolerance = allowance(network, X, arithmetic)
     # Functions of the logits round once more, and their values are near 1.
     slack = 2.0 * tolerance + _ROUNDING[arithmetic] * 0.1
-    log_softmax = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-    with np.errstate(over="ignore"):
-        sigmoid = 1.0 / (1.0 + np.exp(-logits))
-    candidates: list[tuple[Form, Array, Array]] = [
-        ("logits", logits, tolerance),
-        ("sigmoid", sigmoid, slack),
-        ("softmax", np.exp(log_softmax), slack),
-        ("log_softmax", log_softmax, slack),
-    ]
-    for form, expected, bound in sorted(candidates, key=lambda entry: entry[0] != first):
+    forms: tuple[Form, ...] = ("logits", "sigmoid", "softmax", "log_softmax")
+    for form in sorted(forms, key=lambda form: form != first):
         if form.endswith("softmax") and network.outputs == 1:
             continue  # constant, so it would agree with a constant model
-        if bool((np.abs(Y - expected) <= bound).all()):
+        bound = tolerance if form == "logits" else slack
+        if bool((np.abs(Y - _FORMS[form](logits)) <= bound).all()):
             return form
     return None
 
 
-def probabilities_of(outputs: Array, form: Form) -> Array:
-    """Return the probability of each class from what a model gives: logits, or a function of them."""
-    P = np.asarray(outputs, dtype=np.float64)
-    if form == "log_softmax":
-        return np.asarray(np.exp(P))
-    if P.shape[1] == 1:
-        with np.errstate(over="ignore"):
-            one = P if form == "sigmoid" else 1.0 / (1.0 + np.exp(-P))
-        return np.hstack([1.0 - one, one])
-    if form == "logits":
-        P = np.exp(P - P.max(axis=1, keepdims=True))
-        P = P / P.sum(axis=1, keepdims=True)
-    return P
+@dataclass(frozen=True, eq=False)
+class Output:
+    """An output of the original model.
+
+    Attributes
+    ----------
+    name
+        Its name in the model.
+    kind
+        A form of the logits, ``label``, or ``shares``: other numbers, one for each class, that add
+        up to one and are the largest for the class of the logits.
+    labels
+        The names of the classes, if it names them.
+    """
+
+    name: str
+    kind: Form | Literal["label", "shares"]
+    labels: tuple[Any, ...] = ()
+
+    @property
+    def is_label(self) -> bool:
+        """True if it is the class."""
+        return self.kind == "label"
+
+    @property
+    def has_probabilities(self) -> bool:
+        """True if the probabilities of the classes follow from it."""
+        return self.kind not in ("label", "shares", "both scores")
+
+    def classes(self, value: Any, count: int) -> npt.NDArray[np.int64]:
+        """Return the number of the class of each row, for numbers of this kind."""
+        P = np.asarray(value, dtype=np.float64).reshape(count, -1)
+        if P.shape[1] > 1:
+            return np.asarray(P.argmax(axis=1), dtype=np.int64)
+        return (P[:, 0] >= (0.5 if self.kind == "sigmoid" else 0.0)).astype(np.int64)
+
+    def probabilities(self, value: Any, count: int) -> Array:
+        """Return the probability of each class for ``count`` rows."""
+        P = np.asarray(value, dtype=np.float64).reshape(count, -1)
+        if self.kind == "log_softmax":
+            return np.asarray(np.exp(P))
+        if P.shape[1] == 1:
+            one = P if self.kind == "sigmoid" else _sigmoid(P)
+            return np.hstack([1.0 - one, one])
+        return _FORMS["softmax"](P) if self.kind == "logits" else P
+
+    def agrees(self, value: Any, logits: Array, error: Array) -> bool:
+        """Return True if ``value`` is this output of rows with such logits, up to an error in them."""
+        if self.kind == "label" or self.kind == "shares":  # noqa: PLR1714  (for the type checker)
+            clear, expected_classes = gap(logits) > 4.0 * error[:, 0], predicted(logits)
+            if self.kind == "shares":
+                found = self.classes(value, len(logits))
+                return bool((found == expected_classes)[clear].all())
+            expected_labels = [self.labels[i] for i in expected_classes]
+            rows = zip(np.ravel(value).tolist(), expected_labels, clear, strict=True)
+            return all(a == b for a, b, is_clear in rows if is_clear)
+        expected = _FORMS[self.kind](logits)
+        array = np.asarray(value, dtype=np.float64)
+        if array.size != expected.size:
+            return False
+        array = array.reshape(expected.shape)
+        if self.kind == "log_softmax":
+            # The logarithm of a rounded probability may be anything, even minus infinity.
+            array, expected = np.exp(array), np.exp(expected)
+        return bool((np.abs(array - expected) <= 2.0 * error + _CLOSE).all())
+
+
+def chosen_logits(outputs: int) -> Array:
+    """Rows of logits of all sizes, some of them very near the point where the class changes."""
+    rng = np.random.default_rng(0)
+    gaps = 10.0 ** rng.uniform(-5.0, 1.0, size=_ROWS) * rng.choice([-1.0, 1.0], size=_ROWS)
+    if outputs == 1:
+        return np.asarray(gaps[:, None])
+    Z = rng.standard_normal((_ROWS + 2 * outputs, outputs)) * rng.uniform(
+        0.1, 3.0, size=(_ROWS + 2 * outputs, 1)
+    )
+    first = np.arange(len(Z)) % outputs  # each class wins somewhere, narrowly or clearly
+    second = (first + 1 + rng.integers(outputs - 1, size=len(Z))) % outputs
+    rows, top = np.arange(len(Z)), Z.max(axis=1)
+    Z[rows, second] = top
+    Z[rows, first] = top + np.abs(np.resize(gaps, len(Z)))
+    return Z
+
+
+def understood(
+    path: Path, name: str, value: npt.NDArray[Any], labels: list[Any] | None, logits: Array
+) -> Output:
+    """Say what an output is, given its ``value`` on ``logits``, or refuse the graph."""
+    if labels is not None and (len(labels) != max(2, logits.shape[1]) or not _rising(labels)):
+        raise _refused(path, name, f"names the classes {labels[:20]}, not in rising order")
+    if value.dtype.kind == "f":
+        for form in _ONE if logits.shape[1] == 1 else _SEVERAL:
+            expected = _FORMS[form](logits)
+            flat = expected.shape[1] == 1 and value.shape == expected.shape[:1]
+            if (value.shape == expected.shape or flat) and np.all(
+                np.abs(value.reshape(expected.shape) - expected)
+                <= _CLOSE * (1.0 + np.abs(expected))
+            ):
+                return Output(name, form, tuple(labels or ()))
+        if _are_shares(value, logits):
+            return Output(name, "shares", tuple(labels or ()))
+    if value.shape in ((len(logits),), (len(logits), 1)):
+        found = _labels(np.ravel(value).tolist(), predicted(logits))
+        if found is not None:
+            return Output(name, "label", tuple(found))
+    raise _refused(
+        path, name, "is neither the logits nor their sigmoid or softmax nor the class they decide"
+    )
+
+
+def _are_shares(value: npt.NDArray[Any], logits: Array) -> bool:
+    """Return True for numbers of each class that add up to 1 and decide as the logits do."""
+    fits = value.shape == logits.shape and logits.shape[1] > 1
+    return (
+        fits
+        and bool(np.all((value >= 0.0) & (np.abs(value.sum(axis=1, keepdims=True) - 1.0) < 1e-4)))
+        and bool((value.argmax(axis=1) == predicted(logits))[gap(logits) > 1e-4].all())
+    )
+
+
+def _labels(values: list[Any], classes: npt.NDArray[np.int64]) -> list[Any] | None:
+    """Return the label of each class, if the values are labels in the order of the classes."""
+    table: dict[int, Any] = {}
+    for value, number in zip(values, classes.tolist(), strict=True):
+        if table.setdefault(number, value) != value:
+            return None
+    labels = [table[number] for number in sorted(table)]
+    return labels if _rising(labels) else None
+
+
+def _rising(labels: list[Any]) -> bool:
+    return all(a < b for a, b in itertools.pairwise(labels))
+
+
+def _refused(path: Path, name: str, why: str) -> ModelNotSupportedError:
+    return ModelNotSupportedError(
+        f"{path.name}: output {name!r} {why} (another threshold, classes in another order, a "
+        f"rescaled probability?); {SCORES}"
+    )
 
 
 def allowance(network: Network, X: Array, arithmetic: Precision) -> Array:
