@@ -308,9 +308,9 @@ class Judge:
             return wrong + self._not_fixed(e)
         if reading.radius > self.radius:
             wrong.append("more networks than were proved")
-        if reading.count is not None and reading.count != len(e.changed):
+        if reading.count is not None and reading.count != len(e.changes_by_feature):
             wrong.append("another number of changes")
-        if reading.whole and set(reading.changes) != {str(n) for n in e.changed}:
+        if reading.whole and set(reading.changes) != {str(n) for n in e.changes_by_feature}:
             wrong.append("other changes")
         wrong += [
             f"{name} up to an end that is not named"
@@ -354,7 +354,9 @@ class Judge:
         return wrong
 
     def _not_proved(self, reading, e):
-        wrong = [f"{name} does change" for name in reading.unchanged if name in e.changed]
+        wrong = [
+            f"{name} does change" for name in reading.unchanged if name in e.changes_by_feature
+        ]
         for name, change in (reading.changes | reading.unchanged).items():
             feature, after = self.schema.by_name[name], e.counterfactual[name]
             if change.label is not None:
@@ -538,7 +540,7 @@ class World:
                 share = self.rng.random(2)
                 below = after - low if kind in (0, 1) else (after - low) * share[0]
                 above = high - after if kind in (0, 2) else (high - after) * share[1]
-                if kind == 3 and e.changed.get(name):
+                if kind == 3 and e.changes_by_feature.get(name):
                     below = above = min(after - low, high - after) * share[0] or above
                 ranges[name] = max(low, after - below), min(high, after + above)
             yield replace(e, guaranteed_ranges=ranges)

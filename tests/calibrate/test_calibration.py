@@ -216,7 +216,7 @@ def test_schema_and_table_in_original_units():
 )
 def test_wrong_calls_name_problem(change, error, name):
     call = {
-        "source": threshold(0.5),
+        "model": threshold(0.5),
         "retrained": [threshold(0.6)],
         "X": ROWS,
         "people": REFUSED,
@@ -337,7 +337,7 @@ def test_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
     assert "delta 0.07, with a validity of 100.0%, leaves 1 of 32 accepted training rows" in words
     assert "(3.1%), and at least 10% is required" in words
     assert "the best is delta 0.001" in words
-    assert "--min-robust-share 0.031" in words
+    assert "min_robust_share=0.031" in words
     assert "32 of 32 accepted rows robust" in repr(found)
 
 

@@ -324,7 +324,7 @@ def test_wrong_calls_name_fix(lender, monkeypatch, change, error, name, match):
     """None of them trains anything."""
     monkeypatch.setattr(refits, "_fit", None)
     pipe, table, decided = lender
-    call = {"source": pipe, "X": table, "y": decided, "refits": 3, "target": "yes"}
+    call = {"model": pipe, "X": table, "y": decided, "refits": 3, "target": "yes"}
     with raises(error, name=name, match=match):
         pp.calibrate_delta(**{**call, **change})
 

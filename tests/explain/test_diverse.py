@@ -153,7 +153,7 @@ def test_neighbours_fit_kept_features():
     train = pd.DataFrame({"a": [20, 90, 95], "b": [20, 95, 90]})
     explainer = pp.Proplace(net, 0.01, schema=schema, weights={"a": 2}).fit(train)
     result = explainer.explain(train[:1], count=3)
-    assert {tuple(e.changed) for e in result} >= {("b",), ("a", "b")}
-    (kept,) = (e for e in result if list(e.changed) == ["b"])
+    assert {tuple(e.changes_by_feature) for e in result} >= {("b",), ("a", "b")}
+    (kept,) = (e for e in result if list(e.changes_by_feature) == ["b"])
     assert (kept.neighbours[:, 0] == 0.2).all()
     assert (kept.neighbours[:, 1] > 0.8).all()

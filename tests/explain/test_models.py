@@ -99,7 +99,7 @@ def test_true_and_false_need_no_schema(step, dtype):
     result = explainer.explain(refused, "yes")
     assert {e.status for e in result} <= {"optimal", "feasible"}  # income has a step
     assert {type(e.counterfactual["owner"]) for e in result} <= {bool, np.bool_}
-    assert any("owner" in e.changed for e in result)
+    assert any("owner" in e.changes_by_feature for e in result)
     answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)
     assert (pipe.predict(answers) == "yes").all()
     # Nothing else than the way to say it has changed.

@@ -68,9 +68,9 @@ def test_box_behind_other_scalers_is_refused(main, past, tmp_path):
 def test_box_of_networks_states_nothing_of_table(main, past):
     frame, _ = table(0)
     bare = pp.Shifts.bounding([pp.Model.of(one).network for one in past])
-    with raises(DeltaError, name="delta", match="encoded_as"):
+    with raises(DeltaError, name="delta", match="assume_encoding_of"):
         pp.Proplace(main, bare).fit(frame)
-    pp.certify(main, frame, bare.encoded_as(main))  # by whoever knows better
+    pp.certify(main, frame, bare.assume_encoding_of(main))  # by whoever knows better
     own = pp.Shifts.of(pp.Model.of(main).network, 0.01)  # around the network in use
     assert pp.certify(main, frame, own).robust.any()
 

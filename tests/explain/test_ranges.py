@@ -122,7 +122,7 @@ def test_answers_are_same_with_and_without(lender, monkeypatch):
 def test_ranges_of_many_changes_are_tolerance(lender, monkeypatch):
     monkeypatch.setattr(prove, "MOST_CHANGES", 1)
     _, result = explained(lender, tolerance={"income": 0.3, "debt": 0.1})
-    several = [e for e in result if len(e.changed) > 1]
+    several = [e for e in result if len(e.changes_by_feature) > 1]
     assert several
     for e in several:
         v = e.counterfactual

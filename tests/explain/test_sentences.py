@@ -121,7 +121,7 @@ def test_false_proof_is_caught():
     caught = 0
     for sentence, e, world in found_sentences("value", 8):
         wide = {}
-        for name in e.changed:
+        for name in e.changes_by_feature:
             f = world.schema.by_name[name]
             if isinstance(f, pp.Continuous):
                 wide[name] = f.lower, f.upper

@@ -113,7 +113,7 @@ def test_answers_are_read_back_bit_for_bit(case):
         assert e.certificate.facts["input"] == e.encoded_counterfactual.tolist()
         for feature in explainer.schema_.features:
             before, after = people.loc[e.index, feature.name], e.counterfactual[feature.name]
-            if feature.name not in e.changed:
+            if feature.name not in e.changes_by_feature:
                 assert after == before
             elif isinstance(feature, pp.Continuous):
                 assert digits(after) <= 6
@@ -195,7 +195,7 @@ def test_sentence_page_and_json_contain_certified_values(case, tmp_path, monkeyp
     for e in result:
         if not e.found:
             continue
-        words, changed = e.describe(), e.changed
+        words, changed = e.describe(), e.changes_by_feature
         facts = json.loads(json.dumps(explanation_json(e, result.provenance)))
         assert facts["counterfactual"] == e.counterfactual.to_dict()
         assert facts["original"] == e.original.to_dict()
@@ -264,7 +264,7 @@ def test_person_little_outside_of_training_table():
     (e,) = explainer.explain(person, "yes")
     assert e.found, e.reason
     assert e.original.to_dict() == person.iloc[0].to_dict()
-    for name, (_, after) in e.changed.items():
+    for name, (_, after) in e.changes_by_feature.items():
         feature = explainer.schema_.by_name[name]
         assert min(feature.lower, person[name][0]) <= after <= max(feature.upper, person[name][0])
         assert digits(after) <= 6

@@ -32,7 +32,9 @@ def check_sparse(explainer, schema, e):
     assert e.status == "feasible"
     assert np.isnan(e.bound)
     assert "search for few changes" in e.reason
-    assert ("Fewer changes may be possible." in e.describe().sentence) == (len(e.changed) > 1)
+    assert ("Fewer changes may be possible." in e.describe().sentence) == (
+        len(e.changes_by_feature) > 1
+    )
     assert np.isnan(e.gap)
     check_promise(explainer, schema, dataclasses.replace(e, bound=0.0))
 

@@ -179,7 +179,7 @@ def test_filter_takes_no_answer_of_max_changes_away(most):
         for a, b in zip(usual, free, strict=True):
             assert a.found or not b.found
             if a.found:
-                assert len(a.changed) <= most
+                assert len(a.changes_by_feature) <= most
                 assert a.typical or "no typical point was found" in a.reason
                 marked += not a.typical
     assert marked > 0

@@ -99,7 +99,7 @@ def history(model, count):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_boxes_of_every_kind(make, scaled):
     model = fitted(*[StandardScaler()] * scaled)
-    shifts = make(model).encoded_as(model)
+    shifts = make(model).assume_encoding_of(model)
     later = pp.retrain.refit_within(model, NEW, labels(2), shifts)
     assert shifts.contains(network(later))
     entered = shifts.project(network(model))
@@ -258,6 +258,6 @@ def test_box_of_another_model_is_refused():
     with raises(DeltaError, name="delta", match="another way"):
         pp.retrain.refit_within(refitted, NEW, labels(2), hull)
     bare = pp.Shifts.bounding([network(model[-1]), network(history(model, 1)[0][-1])])
-    with raises(DeltaError, name="delta", match="encoded_as"):
+    with raises(DeltaError, name="delta", match="assume_encoding_of"):
         pp.retrain.refit_within(model, NEW, labels(2), bare)
-    pp.retrain.refit_within(model, NEW, labels(2), bare.encoded_as(model), epochs=1)
+    pp.retrain.refit_within(model, NEW, labels(2), bare.assume_encoding_of(model), epochs=1)

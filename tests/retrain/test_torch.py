@@ -198,7 +198,7 @@ def test_layers_without_bias(bias):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_batch_norm(dtype, bias, box):
     module = with_norms(bias=bias, dtype=dtype)
-    shifts = BOXES[box](module).encoded_as(module)
+    shifts = BOXES[box](module).assume_encoding_of(module)
     fixed = [copy.deepcopy(norm.state_dict()) for norm in norms(module)]
     trained_within(module, shifts)
     for norm, state in zip(norms(module), fixed, strict=True):
@@ -255,7 +255,7 @@ def test_box_behind_other_batch_norms_is_refused():
     module, other = with_norms(bias=False), with_norms(bias=False, seed=1)
     for mine, theirs in zip(norms(module)[:1], norms(other)[:1], strict=True):
         theirs.load_state_dict(mine.state_dict())
-    box = pp.Shifts.of(network(other), 0.01).encoded_as(module)
+    box = pp.Shifts.of(network(other), 0.01).assume_encoding_of(module)
     with raises(DeltaError, name=None, match="batch norm"):
         pp.retrain.stay_within(module, box)
 

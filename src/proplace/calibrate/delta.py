@@ -290,7 +290,7 @@ class Calibration:
 
 
 def calibrate_delta(
-    source: object,
+    model: object,
     X: Table,
     y: object = None,
     *,
@@ -318,7 +318,7 @@ def calibrate_delta(
 
     Parameters
     ----------
-    source
+    model
         The current model, of any kind that :class:`~proplace.Proplace` accepts.
     X
         Training rows. The robust ones span the regions.
@@ -330,7 +330,7 @@ def calibrate_delta(
         ``retrained``. A bootstrap sample keeps at least one row of each category and class.
     train
         Function that receives positions of rows of X and returns a new model trained on them, of any
-        kind that ``source`` can be. For torch, Keras and others. It runs in this process.
+        kind that ``model`` can be. For torch, Keras and others. It runs in this process.
     retrained
         Retrained models, trained as the current one will be. They choose delta. Scalers and encoders
         may have been refitted, and architectures may differ.
@@ -405,7 +405,7 @@ def calibrate_delta(
     probability("confidence", confidence)
     integer("seed", seed, least=0)
     n_jobs = processes("n_jobs", n_jobs) or 1
-    check_refits(refits, retrained, source, y, train)
+    check_refits(refits, retrained, model, y, train)
     named: dict[str, object] = (
         {f"refits[{n}]": None for n in range(refits or 0)}  # trained below, after all checks
         if retrained is None
@@ -414,7 +414,7 @@ def calibrate_delta(
     choosing, reporting = _parts(named, held_out, seed)
     if risk is not None:
         check_enough(len(choosing), risk)
-    base, declared = Model.of(source, cutoff=cutoff), schema is not None
+    base, declared = Model.of(model, cutoff=cutoff), schema is not None
     with without_table_warnings():  # the rows of the regions are read again below
         whole, *_ = training_rows(model_of(base, schema), X, declared=declared)
     labels = y if refits is not None else None
@@ -422,21 +422,21 @@ def calibrate_delta(
     known = X if people is not None else rows.taken(rows.train)
     everyone = choosing | reporting
     if refits is not None:
-        made = refitted(source, rows, refits, train, seed=seed, n_jobs=n_jobs, progress=progress)
+        made = refitted(model, rows, refits, train, seed=seed, n_jobs=n_jobs, progress=progress)
         everyone |= dict(zip(named, made, strict=True))
-    model, encoded, _ = training_rows(model_of(base, schema), known, declared=declared)
+    current, encoded, _ = training_rows(model_of(base, schema), known, declared=declared)
     others = [Retrained.read(name, one, schema, known, base) for name, one in everyone.items()]
-    changes = np.array([other.change(model) for other in others])[: len(choosing)]
-    explained = rows.readable(model) if people is None else people
+    changes = np.array([other.change(current) for other in others])[: len(choosing)]
+    explained = rows.readable(current) if people is None else people
     gap, seconds = (DEFAULT_GAP, DEFAULT_TIME_LIMIT) if refits is None else (_GAP, _SECONDS)
-    number = model.target(target)
-    task = CalibrationTask(model, others, distinct(encoded), explained, number, gap)
+    number = current.target(target)
+    task = CalibrationTask(current, others, distinct(encoded), explained, number, gap)
 
     if shifts is not None:
-        shifts_for(model, shifts)
+        shifts_for(current, shifts)
 
     def family(size: float) -> Shifts:
-        return Shifts.of(model.network, size) if shifts is None else shifts.scaled(size)
+        return Shifts.of(current.network, size) if shifts is None else shifts.scaled(size)
 
     def trial_at(delta: float | Shifts, size: float) -> Trial:
         explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs, time_limit=seconds)

@@ -42,7 +42,7 @@ def report(folder: Folder, out: Out = None) -> None:
             f"{opened.table.path.name}."
         )
     with inputs.new_file(page):
-        result.report(page, note=note, kept=folder if opened.certificates else None)
+        result.report(page, note=note, certificates_folder=folder if opened.certificates else None)
     progress(f"{page}: open it in a browser")
 
 

@@ -267,7 +267,7 @@ class Shifts:
         """
         return self._encoding
 
-    def encoded_as(self, model: object) -> Shifts:
+    def assume_encoding_of(self, model: object) -> Shifts:
         """Declare that the networks take rows as a model encodes them.
 
         Networks without preprocessing do not record their encoding, so the caller must be sure of

@@ -153,7 +153,7 @@ def claims_of(e: Explanation) -> tuple[Claim, ...]:
     features = {} if e.setting is None else e.setting.schema.by_name
     sure = e.setting is not None and is_certified(e)
     claims = []
-    for key, (before, after) in e.changed.items():
+    for key, (before, after) in e.changes_by_feature.items():
         name = str(key)
         feature = features.get(name)
         ends = e.guaranteed_ranges.get(name) if sure else None

@@ -259,12 +259,12 @@ class Explanation(Finding):
     @property
     def changes(self) -> pd.DataFrame:
         """The changes: one row per changed feature, with columns ``from`` and ``to``."""
-        changed = self.changed
+        changed = self.changes_by_feature
         rows = [[before, after] for before, after in changed.values()]
         return pd.DataFrame(rows, index=list(changed), columns=["from", "to"], dtype=object)
 
     @property
-    def changed(self) -> dict[Hashable, tuple[Any, Any]]:
+    def changes_by_feature(self) -> dict[Hashable, tuple[Any, Any]]:
         """The changes as a dictionary: both values of each changed feature."""
         if self.original is None or self.counterfactual is None:
             return {}
@@ -513,7 +513,7 @@ class Explanations(Sequence[Explanation]):
         title: str = "What would change the outcome",
         retrained: Sequence[object] = (),
         proofs: str | os.PathLike[str] | None = None,
-        kept: str | os.PathLike[str] | None = None,
+        certificates_folder: str | os.PathLike[str] | None = None,
         note: str = "",
         statement: str = "",
     ) -> Path:
@@ -530,7 +530,7 @@ class Explanations(Sequence[Explanation]):
         proofs
             Folder for the certificates and the network, so that others can check them, with
             ``verify.html``, a page that checks them in a browser.
-        kept
+        certificates_folder
             Folder of results that contains the certificates already (``explain --out``).
         note
             Text at the top of the page, such as a limit on what it shows.
@@ -552,7 +552,7 @@ class Explanations(Sequence[Explanation]):
             title=title,
             retrained=self._networks(retrained),
             proofs=proofs,
-            kept=kept,
+            certificates_folder=certificates_folder,
             note=note,
             statement=statement,
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def certify(
-    source: object,
+    model: object,
     X: Table,
     delta: Delta,
     target: Label = 1,
@@ -46,7 +46,7 @@ def certify(
 
     Parameters
     ----------
-    source
+    model
         The trained model, or a :class:`Network`.
     X
         A table in original units, matched by its column names, or encoded rows.
@@ -55,7 +55,7 @@ def certify(
     target
         The target class, by its label.
     schema
-        Description of the columns of a table, if the source has none.
+        Description of the columns of a table, if the model has none.
     tolerance
         Largest miss per feature, in original units: ``{"income": 500}``, or a pair (less, more). The
         verdict then covers every row that misses the given one by at most this much, in all of these
@@ -86,27 +86,27 @@ def certify(
     >>> certify(net, [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]], delta=0.05, tolerance={"x1": 0.5}).robust
     array([False, False, False])
     """
-    model = model_of(source, schema, X)
-    net = model.network
-    rows = _rows(model, X, declared=schema is not None)
-    shifts, box = shifts_for(model, delta), _box(model, rows, tolerance)
+    imported = model_of(model, schema, X)
+    net = imported.network
+    rows = _rows(imported, X, declared=schema is not None)
+    shifts, box = shifts_for(imported, delta), _box(imported, rows, tolerance)
     report = certification.certify(
         net,
         rows,
         shifts,
-        model.target(target),
-        margin=model.margins(shifts, rows, margin, box),
+        imported.target(target),
+        margin=imported.margins(shifts, rows, margin, box),
         box=box,
         certificates=certificates,
         exact_margin=exact_margin,
         time_limit=time_limit,
         progress=progress,
     )
-    return dataclasses.replace(report, checked_with_original=model.has_original)
+    return dataclasses.replace(report, checked_with_original=imported.has_original)
 
 
 def worst_case(
-    source: object,
+    model: object,
     x: Table,
     delta: Delta,
     target: Label = 1,
@@ -128,20 +128,20 @@ def worst_case(
     >>> round(worst.margin, 6), net.distance(worst.network) <= 0.05
     (1.055, True)
     """
-    model = model_of(source, schema, x)
-    rows = _rows(model, x, declared=schema is not None)
+    imported = model_of(model, schema, x)
+    rows = _rows(imported, x, declared=schema is not None)
     return certification.worst_case(
-        model.network,
+        imported.network,
         rows,
-        shifts_for(model, delta),
-        model.target(target),
-        box=_box(model, rows, tolerance),
+        shifts_for(imported, delta),
+        imported.target(target),
+        box=_box(imported, rows, tolerance),
         time_limit=time_limit,
     )
 
 
 def output_range(
-    source: object,
+    model: object,
     X: Table,
     delta: Delta,
     *,
@@ -168,10 +168,10 @@ def output_range(
     >>> low.round(6), high.round(6)
     (array([[3.1]]), array([[3.9]]))
     """
-    model = model_of(source, schema, X)
-    rows = _rows(model, X, declared=schema is not None)
+    imported = model_of(model, schema, X)
+    rows = _rows(imported, X, declared=schema is not None)
     return certification.output_range(
-        model.network, rows, shifts_for(model, delta), progress=progress
+        imported.network, rows, shifts_for(imported, delta), progress=progress
     )
 
 

@@ -142,7 +142,7 @@ def _line(people: Sequence[Explanation], statuses: Sequence[str]) -> dict[str, A
         "high": float(high),
         "typical": float(np.mean([e.typical for e in measured])) if measured else np.nan,
         "distance": _median([e.distance for e in found]),
-        "changes": _median([len(e.changed) for e in found]),
+        "changes": _median([len(e.changes_by_feature) for e in found]),
         "plausibility": _median([e.plausibility for e in measured]),
         **{status: sum(e.status == status for e in people) for status in statuses},
     }
@@ -152,7 +152,7 @@ def _features(
     people: Sequence[Explanation], names: Sequence[str], known: Mapping[str, AnyFeature]
 ) -> pd.DataFrame:
     """Describe how often each feature changes, and by how much."""
-    found = [e.changed for e in people if e.found]
+    found = [e.changes_by_feature for e in people if e.found]
     lines = []
     for name in names:
         pairs = [changed[name] for changed in found if name in changed]

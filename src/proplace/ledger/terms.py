@@ -240,7 +240,7 @@ def common_shifts(model: Model, terms: Sequence[Terms]) -> Shifts:
                 "its shift set; retrain it with the same scalers and encoders, or use repair"
             )
         shifts = one.guarantee.current.shifts
-        boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.encoded_as(one.model)
+        boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.assume_encoding_of(one.model)
     one_cutoff([one.model for one in terms])
     first, *others = boxes.values()
     if not others:

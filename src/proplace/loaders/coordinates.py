@@ -72,11 +72,13 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
     The same numbers in the first layer mean something else behind another scaler.
     """
     if isinstance(delta, Shifts) and delta.encoding in model.earlier_coordinates:
-        delta = delta.with_input_transform(model.network).encoded_as(model)  # the same layers
+        delta = delta.with_input_transform(model.network).assume_encoding_of(
+            model
+        )  # the same layers
     shifts = Shifts.of(model.network, delta)
     if not isinstance(delta, Shifts) or shifts.trained_radii is not None:
         # Around the network: it takes the same rows, and what trains within needs the cut-off.
-        return shifts if model.coordinates == model.encoding else shifts.encoded_as(model)
+        return shifts if model.coordinates == model.encoding else shifts.assume_encoding_of(model)
     if shifts.encoding == model.coordinates:
         return shifts
     if Threshold.of_box(shifts.encoding) != Threshold.of_box(model.coordinates):
@@ -99,7 +101,7 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
         "this box was made of bare networks, which do not say how their rows are encoded, and the "
         "model in use encodes its table itself; make it of the models: Shifts.bounding(models, "
         "source=model). If these networks do take rows as it encodes them (the same scalers and "
-        "encoders), state it: shifts.encoded_as(model)",
+        "encoders), state it: shifts.assume_encoding_of(model)",
         name="delta",
     )
 

@@ -114,7 +114,7 @@ def write_report(
     title: str = "What would change the outcome",
     retrained: Sequence[Network] = (),
     proofs: str | os.PathLike[str] | None = None,
-    kept: str | os.PathLike[str] | None = None,
+    certificates_folder: str | os.PathLike[str] | None = None,
     note: str = "",
     statement: str = "",
 ) -> Path:
@@ -135,8 +135,8 @@ def write_report(
     target.parent.mkdir(parents=True, exist_ok=True)
     saved = (
         saved_proofs(target, result, wording, None if proofs is None else Path(proofs))
-        if kept is None
-        else results_proofs(target, result, Path(kept))
+        if certificates_folder is None
+        else results_proofs(target, result, Path(certificates_folder))
     )
     answers = [
         _answer(e, plain[n], wording, terms, retrained, f"answer-{n + 1}", saved.get(n))

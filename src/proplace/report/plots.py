@@ -263,7 +263,7 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
         "va": "center",
     }
     for n, change in enumerate(changes[:rows]):
-        feature, both = features.get(change.name), e.changed[change.name]
+        feature, both = features.get(change.name), e.changes_by_feature[change.name]
         before, after = _places(feature, *both, reach=changes[0].size)
         new, old = change.pair()
         values = f"{old} → {new}"
