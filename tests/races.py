@@ -261,7 +261,7 @@ def _replay(entries, promises, documents):
     state = State()
     for row in entries:
         kind, number, facts = row["kind"], row["promise"], json.loads(row["body"])
-        if kind == "adopted":
+        if kind == "model_set":
             assert facts["model"] in documents
             state.current = facts["model"]
         elif kind == "audited":
@@ -275,15 +275,15 @@ def _replay(entries, promises, documents):
             assert set(facts["entries"]) & set(entries_of(entries, number))
             state.erased.add(number)
             state.gone |= set(facts["entries"])
-        elif kind in ("redeemed", "presented", "renewed", "withdrawn"):
+        elif kind in ("redeemed", "attempted", "renewed", "withdrawn"):
             assert number in state.issued
             assert number not in state.closed, f"promise {number} was closed before {kind}"
             assert number not in state.erased, f"promise {number} was erased before {kind}"
-            if kind in ("redeemed", "presented"):
+            if kind in ("redeemed", "attempted"):
                 terms = state.issued[number]["terms"]
                 decides = state.current or json.loads(documents[terms])["model"]
                 assert facts["model"] == decides, f"entry {row['seq']}: another model decided"
-            if kind != "presented":
+            if kind != "attempted":
                 state.closed[number] = kind
     return state
 
@@ -297,7 +297,7 @@ def _check_people(entries, promises, personal, state):
     hidden = {
         row["seq"]: json.loads(row["body"])["commitment"]
         for row in entries
-        if row["kind"] in ("issued", "redeemed", "presented")
+        if row["kind"] in ("issued", "redeemed", "attempted")
     }
     assert set(personal) == set(hidden) - state.gone
     same = collections.Counter()

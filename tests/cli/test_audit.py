@@ -115,7 +115,7 @@ def test_new_answers_are_shown_and_issued(folder):
     with pp.Ledger(folder / "promises.db") as ledger:
         kinds = [entry.kind for entry in ledger.entries()]
     assert kinds.count("issued") == 12
-    assert not {"decided", "adopted"} & set(kinds)
+    assert not {"approved", "model_set"} & set(kinds)
     issued = audit(folder, "new", *words, "--approve")
     assert issued.returncode == 0, issued.stderr
     after = audit(folder, "new", "--fail-on", "broken", "--json")
@@ -123,7 +123,7 @@ def test_new_answers_are_shown_and_issued(folder):
     assert after.json["counts"]["proved"]
     with pp.Ledger(folder / "promises.db") as ledger:
         assert set(ledger.promises(state="open")["expires"]) == {"2999-01-31"}
-        assert {"decided", "adopted"} <= {entry.kind for entry in ledger.entries()}
+        assert {"approved", "model_set"} <= {entry.kind for entry in ledger.entries()}
         assert ledger.verify().valid
 
 

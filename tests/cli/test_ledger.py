@@ -183,8 +183,8 @@ def test_redeem_and_its_exit_statuses(loans, made, book):
     history = shown(place, numbers["ann"])["history"]
     assert [(e["kind"], e.get("verdict")) for e in history] == [
         ("issued", None),
-        ("presented", "broken"),
-        ("presented", "not_met"),
+        ("attempted", "broken"),
+        ("attempted", "not_met"),
         ("redeemed", "met_exactly"),
     ]
     good("ledger", "verify", place)

@@ -173,26 +173,26 @@ def test_promise_is_of_model_before_it_while_two_processes_race(place):
 
 def check_each_promise_is_of_the_model_before_it(ledger):
     current = None
-    for entry in ledger.entries(kinds=["adopted", "issued"]):
-        if entry.kind == "adopted":
+    for entry in ledger.entries(kinds=["model_set", "issued"]):
+        if entry.kind == "model_set":
             current = entry.facts["model"]
         elif current is not None:
             assert ledger.promise(entry.promise).terms.model_digest == current
 
 
 def test_redeem_uses_model_that_is_current_in_its_transaction(place, monkeypatch):
-    presented = ledgers.presented
+    compare = ledgers.compare
 
-    def presented_while_another_sets(*args):
-        found = presented(*args)
-        monkeypatch.setattr(ledgers, "presented", presented)
+    def compare_while_another_sets(*args):
+        found = compare(*args)
+        monkeypatch.setattr(ledgers, "compare", compare)
         with pp.Ledger(place) as other:
             other.set_current_model(STRICT)
         return found
 
     with pp.Ledger(place) as ledger:
         (number,) = ledger.issue(answers(1), ["anna"]).ids
-        monkeypatch.setattr(ledgers, "presented", presented_while_another_sets)
+        monkeypatch.setattr(ledgers, "compare", compare_while_another_sets)
         found = ledger.redeem(number, ledger.promise(number).answer)
         assert found.verdict == "broken"
         assert ledger.promise(number).state == "open"

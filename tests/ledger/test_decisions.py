@@ -1,4 +1,4 @@
-"""Decisions on audited models: what an audit found is read again, and what is adopted can be asked."""
+"""Decisions on audited models: verdicts are read again, and an approved model decides."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def test_entries_of_some_kinds(ledger):
 def test_approved_model_decides_on_returning_people(ledger, later):
     audit = ledger.audit(later)
     entry = ledger.approve(audit.number, note="in the set")
-    assert (entry.facts["go"], entry.facts["by"]) == (True, "anna")
+    assert (entry.kind, entry.facts["by"]) == ("approved", "anna")
     number = next(ledger.entries(kinds=("issued",))).promise
     answer = ledger.promise(number).answer.to_dict()
     assert ledger.redeem(number, answer, record=False).verdict == "met_exactly"
-    adopted = list(ledger.entries(kinds=("adopted",)))[-1]
+    adopted = list(ledger.entries(kinds=("model_set",)))[-1]
     assert adopted.facts["model"] == audit.model_digest
     assert ledger.verify().valid
 
@@ -111,5 +111,5 @@ def test_model_of_other_columns_is_not_approved(ledger, tmp_path):
         ledger.approve(audit.number)
     assert ledger.head == head
     ledger.reject(audit.number)
-    assert [e.facts["go"] for e in ledger.entries(kinds=("decided",))] == [False]
-    assert list(ledger.entries(kinds=("adopted",))) == []
+    assert [e.facts["audit"] for e in ledger.entries(kinds=("rejected",))] == [audit.number]
+    assert list(ledger.entries(kinds=("model_set",))) == []

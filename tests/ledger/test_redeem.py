@@ -120,7 +120,7 @@ def same(redemption, verdict, missing):
 
 def asked(promise, row, model):
     """What :meth:`Ledger.redeem` finds, of a model that was read once."""
-    return redeem.presented(promise, row, model, "2026-01-01")[0]
+    return redeem.compare(promise, row, model, "2026-01-01")[0]
 
 
 def test_every_feature_step_in_and_out(lender, ledger):
@@ -230,11 +230,11 @@ def test_broken_is_never_hidden_and_leaves_promise_open(lender, ledger):
     assert not found.accepted
     assert ledger.promise(number).state == "open"
     entry = list(ledger.entries(number))[-1]
-    assert (entry.seq, entry.kind, entry.facts["verdict"]) == (found.entry, "presented", "broken")
+    assert (entry.seq, entry.kind, entry.facts["verdict"]) == (found.entry, "attempted", "broken")
     kept = ledger.redeem(number, row)  # by the model of the promise
     assert kept.verdict == "met_exactly"
     assert ledger.promise(number).state == "redeemed"
-    assert [e.kind for e in list(ledger.entries(number))] == ["issued", "presented", "redeemed"]
+    assert [e.kind for e in list(ledger.entries(number))] == ["issued", "attempted", "redeemed"]
     assert list(ledger.attempts(number)["verdict"]) == ["broken", "met_exactly"]
     assert ledger.verify().valid
 
@@ -258,7 +258,7 @@ def test_accepted_person_closes_promise(lender, ledger, verdict):
     assert found.verdict == verdict
     closed = verdict in ("met_exactly", "met_within_tolerance", "accepted_anyway")
     assert ledger.promise(number).state == ("redeemed" if closed else "open")
-    assert list(ledger.entries(number))[-1].kind == ("redeemed" if closed else "presented")
+    assert list(ledger.entries(number))[-1].kind == ("redeemed" if closed else "attempted")
     seen = ledger.attempts(number).loc[found.entry]
     assert seen["row"] == row
     assert seen["verdict"] == verdict
@@ -425,7 +425,7 @@ def test_current_model_decides(lender, ledger):
     assert ask() == "met_exactly"
     ledger.set_current_model(lender.accepting(), note="spring")
     entry = ledger.set_current_model(lender.refusing(), note="autumn")
-    assert (entry.kind, entry.facts["note"], entry.promise) == ("adopted", "autumn", None)
+    assert (entry.kind, entry.facts["note"], entry.promise) == ("model_set", "autumn", None)
     assert ask() == "broken"
     assert ask(lender.pipe) == "met_exactly"  # given here, it goes before
     ledger.set_current_model(lender.pipe)
@@ -604,14 +604,14 @@ def test_closed_promises_are_refused_with_reason(lender, ledger):
 def test_two_at_once_redeem_it_once(ledger, monkeypatch):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
-    honest = redeem.presented
+    honest = redeem.compare
 
     def interrupted(*given):
         monkeypatch.undo()
         ledger.redeem(number, row)  # somebody else, meanwhile
         return honest(*given)
 
-    monkeypatch.setattr("proplace.ledger.ledger.presented", interrupted)
+    monkeypatch.setattr("proplace.ledger.ledger.compare", interrupted)
     with raises(LedgerError, name="promise", match="redeemed"):
         ledger.redeem(number, row)
     assert [e.kind for e in list(ledger.entries(number))] == ["issued", "redeemed"]
@@ -635,7 +635,7 @@ def test_attempts_are_outside_of_chain_and_can_be_erased(lender, ledger, tmp_pat
     assert b"8123456789" not in content()
     assert promise.person.encode() not in content()
     assert len(ledger.attempts(number)) == 0
-    assert [e.kind for e in list(ledger.entries(number))] == ["issued", "presented", "erased"]
+    assert [e.kind for e in list(ledger.entries(number))] == ["issued", "attempted", "erased"]
     assert len(list(ledger.entries(number))[-1].facts["entries"]) == 2
     assert ledger.verify().valid
 

@@ -49,8 +49,8 @@ from proplace.ledger.redeem import (
     Redemption,
     check_named,
     check_open,
+    compare,
     model_in_use,
-    presented,
     reading,
     write,
 )
@@ -442,7 +442,7 @@ class Ledger:
         documents = model_documents(named)
         with self._database.write(self._actor) as writer:
             writer.store_documents(documents)
-            return writer.append("adopted", {"model": documents[-1].digest, "note": note})
+            return writer.append("model_set", {"model": documents[-1].digest, "note": note})
 
     def approve(self, audit: int, note: str = "") -> Entry:
         """Approve an audited model and make it the current one.
@@ -461,7 +461,7 @@ class Ledger:
         """
         with self._database.write(self._actor) as writer:
             model = str(audited(writer.connection, audit)["model"])
-            entry = writer.append("decided", {"audit": int(audit), "go": True, "note": note})
+            entry = writer.append("approved", {"audit": int(audit), "note": note})
             base = latest_model(writer.connection)
             read = Archive(writer.connection).model(model).schema.by_name
             if base is not None and not set(read) & set(base.schema.by_name):
@@ -472,7 +472,7 @@ class Ledger:
                     name="audit",
                     value=audit,
                 )
-            writer.append("adopted", {"model": model, "note": f"audit {audit}: {note}"})
+            writer.append("model_set", {"model": model, "note": f"audit {audit}: {note}"})
         return entry
 
     def reject(self, audit: int, note: str = "") -> Entry:
@@ -492,7 +492,7 @@ class Ledger:
         """
         with self._database.write(self._actor) as writer:
             audited(writer.connection, audit)
-            return writer.append("decided", {"audit": int(audit), "go": False, "note": note})
+            return writer.append("rejected", {"audit": int(audit), "note": note})
 
     def verdicts(
         self, audit: int, only: Collection[Verdict] | None = None, *, size: int | None = None
@@ -569,13 +569,13 @@ class Ledger:
         """
         day = _day(as_of)
         with self._database.read() as connection:
-            redemption, seen, in_use = _presented(connection, promise, person, model, day)
+            redemption, seen, in_use = _compared(connection, promise, person, model, day)
         if not record:
             return redemption
         given = None if model is None else in_use
         with self._database.write(self._actor) as writer:
             # the promise may be closed by now, and another model may be the current one
-            redemption, seen, in_use = _presented(
+            redemption, seen, in_use = _compared(
                 writer.connection, promise, person, model, day, in_use=given
             )
             entry = write(writer, redemption, seen, model_documents(in_use))
@@ -590,7 +590,7 @@ class Ledger:
         query = (
             sa.select(e.seq, e.time, e.body, own.facts)
             .join_from(tables.entries, tables.personal, own.entry == e.seq)
-            .where(e.promise == int(promise), e.kind.in_(("redeemed", "presented")))
+            .where(e.promise == int(promise), e.kind.in_(("redeemed", "attempted")))
             .order_by(e.seq)
         )
         rows = []
@@ -677,7 +677,7 @@ class Ledger:
             return Verifier(connection, expected).verify()
 
 
-def _presented(
+def _compared(
     connection: sa.Connection,
     number: int,
     person: object,
@@ -690,7 +690,7 @@ def _presented(
     found = promise_of(connection, number, day)
     check_open(found, renewed_into(connection, found.id), day)
     in_use = in_use or model_in_use(connection, found, model)
-    return (*presented(found, person, in_use, day), in_use)
+    return (*compare(found, person, in_use, day), in_use)
 
 
 def _check_same_table(latest: Model | None, schema: Schema) -> None:

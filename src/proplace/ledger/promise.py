@@ -453,7 +453,7 @@ def renewed_into(connection: sa.Connection, promise: int) -> list[int]:
 def current_model(connection: sa.Connection) -> tuple[int, str] | None:
     """Return the entry that set the current model and the digest of the model, or None."""
     e = tables.entries.c
-    chosen = sa.select(e.seq, e.body).where(e.promise.is_(None), e.kind == "adopted")
+    chosen = sa.select(e.seq, e.body).where(e.promise.is_(None), e.kind == "model_set")
     row = connection.execute(chosen.order_by(e.seq.desc()).limit(1)).first()
     return None if row is None else (row.seq, json.loads(row.body)["model"])
 

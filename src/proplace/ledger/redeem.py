@@ -207,7 +207,7 @@ def check_open(promise: Promise, into: list[int], day: str) -> None:
         )
 
 
-def presented(
+def compare(
     promise: Promise, person: object, model: Model, day: str
 ) -> tuple[Redemption, Applicant]:
     """Compare a person with a promise, and get the decision of the current model."""
@@ -360,7 +360,7 @@ def write(writer: Writer, found: Redemption, person: Applicant, model: list[Docu
         "model": model[-1].digest,
         "commitment": commitment(salt, personal_parts(row)),
     }
-    entry = writer.append("redeemed" if found.accepted else "presented", body, found.promise)
+    entry = writer.append("redeemed" if found.accepted else "attempted", body, found.promise)
     writer.add("personal", {"entry": entry.seq, "salt": salt, **row})
     return entry.seq
 

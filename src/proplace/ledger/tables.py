@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORMAT = "proplace-ledger"
-VERSION = 4
+VERSION = 5
 PARAMETERS = 500
 """Largest number of values in one statement."""
 
