@@ -21,15 +21,18 @@ CLEAN = (
     "certification",
     "cli",
     "core",
+    "demo",
     "explain",
     "ledger",
     "region",
+    "report",
     "retrain",
     "schema",
     "search",
     "serve",
     "solvers",
     "tables",
+    "verify",
 )
 """Packages whose prose has been rewritten. The list grows until it holds all of them."""
 PAGES = (

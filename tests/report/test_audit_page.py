@@ -25,7 +25,7 @@ def audit(tmp_path_factory):
     return ledger.audit(near)
 
 
-def test_the_page_says_what_the_audit_found(audit, tmp_path):
+def test_audit_page_shows_counts_and_groups(audit, tmp_path):
     text = audit.report(tmp_path / "audit.html").read_text()
     counts = audit.counts
     assert min(counts.values()) >= 1
@@ -37,7 +37,7 @@ def test_the_page_says_what_the_audit_found(audit, tmp_path):
     assert "Do not release" not in text
 
 
-def test_an_alarm_comes_first(audit, tmp_path):
+def test_alarm_comes_first(audit, tmp_path):
     note = audit.verdicts.note.copy()
     audit.verdicts.note[0] = NETWORK_ACCEPTS
     try:
@@ -48,7 +48,7 @@ def test_an_alarm_comes_first(audit, tmp_path):
     assert text.index("Do not release this model") < text.index("What the verdicts mean")
 
 
-def test_an_audit_of_nothing_has_a_page(tmp_path):
+def test_audit_of_no_promise_has_page(tmp_path):
     with pp.Ledger(tmp_path / "p.db") as ledger:
         page = ledger.audit(pp.Network([([[1.0]], [0.0])])).report(tmp_path / "audit.html")
     assert "No promise is open" in page.read_text()

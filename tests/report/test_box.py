@@ -62,7 +62,7 @@ def about(e, shifts, **changes):
 # -- sentences -------------------------------------------------------------------------------------
 
 
-def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
+def test_set_is_named_by_its_origin(result, lender, history, box):
     said = result[0].describe(LOAN).sentence
     assert (
         " every model of the set “learned from 59 retrainings” (an interval for "
@@ -78,7 +78,7 @@ def test_a_set_is_called_by_where_it_comes_from(result, lender, history, box):
     assert "weights and biases, those with batch norm folded in)" in said
 
 
-def test_a_model_outside_of_its_set_is_said_to_be_so(result, lender, history, box):
+def test_sentence_states_that_model_is_outside_its_set(result, lender, history, box):
     outside = "The current model lies outside this set and "
     assert not box.contains(lender.net)
     assert f"{outside}accepts it, too." in result[0].describe().sentence
@@ -101,7 +101,7 @@ def test_one_network_alone_is_no_promise_about_others(result, lender, history):
     assert "outside this set" in other.describe().sentence
 
 
-def test_what_a_set_says_of_itself_is_shown_as_it_is_and_not_for_ever(result, box):
+def test_description_of_set_is_visible_and_cut(result, box):
     long = pp.Shifts(box.low, box.high, description="\x1b[31m" + "b" * 5000)
     said = about(result[0], long).describe().sentence
     assert "\x1b" not in said
@@ -117,7 +117,7 @@ def facts(found):
     return {fact.name: fact.value for fact in found}
 
 
-def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
+def test_proved_part_is_separate_from_estimate(result):
     terms, plain = ReportTerms.of(result, LOAN), [None] * len(result)
     said = "Of 59 retrainings, 59 honour each promise."
     found = page.promises(result, terms, plain, (), said)
@@ -134,7 +134,7 @@ def test_the_theorem_is_about_the_set_and_a_statement_beside_it(result):
     assert [fact.name for fact in without] == ["Proved", "Original model", "Not proved"]
 
 
-def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):
+def test_answers_of_current_model_are_counted(result, lender, box):
     last = lender.net.layers[-1]
     layers = [(x.W, x.b) for x in lender.net.layers[:-1]]
     strict = lender.net.with_layers([*layers, (last.W, last.b - 100.0)])
@@ -143,7 +143,7 @@ def test_how_many_of_the_answers_the_model_in_use_accepts(result, lender, box):
     assert "accepts 1 of the 2 answers that are called proved" in promised
 
 
-def test_figures_and_the_record_name_the_set(result, box):
+def test_figures_and_record_name_set(result, box):
     figures = facts(page.figures(result, [None, None], ReportTerms.of(result, LOAN), ()))
     assert figures["answers proved for every model of the set"] == "2 of 2"
     assert figures["weights and biases that may change"] == "153 of 153"
@@ -167,7 +167,7 @@ def test_frozen_parameters_are_not_counted_as_moving(lender, result, box):
     assert figures["weights and biases that may change"] == f"{left} of 153"
 
 
-def test_retrained_networks_lie_in_the_set_or_not(result, lender, history):
+def test_retrained_networks_lie_in_set_or_not(result, lender, history):
     setting = result[0].setting
     assert page.Moves.of(setting, history).words.endswith("all lie in the set")
     far = moved(lender.net, 0.5, 9)
@@ -175,7 +175,7 @@ def test_retrained_networks_lie_in_the_set_or_not(result, lender, history):
     assert page.Moves.of(setting, [lender.net]).words.endswith("it does not lie in the set")
 
 
-def test_words_are_those_of_a_set(result, lender):
+def test_glossary_explains_set_instead_of_delta(result, lender):
     def words(found):
         return facts(page.glossary(found, ReportTerms.of(found, LOAN), compares=True))
 
@@ -195,13 +195,13 @@ def test_words_are_those_of_a_set(result, lender):
 # -- pictures --------------------------------------------------------------------------------------
 
 
-def test_the_curve_is_drawn_against_the_size_of_the_box(result):
+def test_curve_is_drawn_against_size_of_set(result):
     pytest.importorskip("matplotlib")
     e, terms = result[0], ReportTerms.of(result, LOAN)
     ours, plain = margin_curves([e], [None])
     axes = new_figure(4, 4).subplots()
     draw_margins(axes, ours, plain, e, terms)
-    assert axes.get_xlabel() == "size of the box, 1 = as certified"
+    assert axes.get_xlabel() == "size of the set, 1 = as certified"
     assert [text.get_text() for text in axes.texts] == ["as certified"]
     assert axes.get_xlim() == (0.0, 2.0)
     box = e.setting.current.shifts
@@ -214,27 +214,27 @@ def test_the_curve_is_drawn_against_the_size_of_the_box(result):
         ).lower
         assert ours[n, 0] == pytest.approx(lower[0])
     picture = margins_view(ours, plain, e, terms)
-    assert "against the size of the box" in picture.alt
+    assert "against the size of the set" in picture.alt
     assert "current model" not in picture.caption
-    assert "over all networks of the box at that size" in picture.caption
+    assert "over all networks of the set at that size" in picture.caption
     map_ = region_view(e, None, terms)
     assert "what every model of the set calls approved" in map_.caption
 
 
-def test_captions_of_a_box_never_say_more_than_the_curve(result):
+def test_captions_of_set_claim_no_more_than_curve(result):
     setting = result[0].setting
     falling = np.linspace(1.0, -1.0, len(FACTORS))[:, None] - 1e-9  # below 0 from factor 1 on
-    assert _lasts(falling, setting) == "up to at least 0.91 times the size of the box"
+    assert _lasts(falling, setting) == "up to at least 0.91 times the size of the set"
     assert _lasts(falling - 0.99, setting) == (
-        "in the middle of the box, but not proved at 0.08 times its size"
+        "in the middle of the set, but not proved at 0.08 times its size"
     )
-    assert _lasts(falling - 2.0, setting) == "not even in the middle of the box"
+    assert _lasts(falling - 2.0, setting) == "not even in the middle of the set"
 
 
 # -- the page --------------------------------------------------------------------------------------
 
 
-def test_the_page(result, box, history, tmp_path):
+def test_page_of_set_names_its_files(result, box, history, tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     page = tmp_path / "page.html"

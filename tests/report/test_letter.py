@@ -75,7 +75,7 @@ def test_letter_states_outcome_changes_and_last_day_in_plain_words(lender, tmp_p
             assert title in {row[0] for row in page.cells} or f"{title}: {value}" in page.text
 
 
-def test_largest_change_is_the_first_row(lender, tmp_path):
+def test_largest_change_is_first_row(lender, tmp_path):
     e = max((e for e in lender.result if e.found), key=lambda e: len(e.claims))
     assert len(e.claims) > 1
     sizes = {c.title: c.size for c in e.claims}
@@ -89,7 +89,7 @@ def test_letter_without_last_day_names_none(one, tmp_path):
     assert "2027" not in page.text
 
 
-def test_reasons_are_the_lenders_own_text(one, tmp_path):
+def test_reasons_are_own_text_of_lender(one, tmp_path):
     assert "[The reasons of the decision" in letter(promised(one), tmp_path).text
     page = letter(promised(one), tmp_path, reasons="Too much debt.\n<b>Too</b> little income.")
     assert "Too much debt." in page.text
@@ -104,7 +104,7 @@ def test_promise_that_is_not_open_gets_no_letter(one, tmp_path, state):
     assert not (tmp_path / "letter.html").exists()
 
 
-def test_letter_of_ledger_names_the_file_that_the_checker_accepts(tmp_path):
+def test_letter_of_ledger_names_file_that_checker_accepts(tmp_path):
     """Digest and sentence of the letter are those of the certificate that is handed out."""
     lender = PipelineLender()
     with pp.Ledger(tmp_path / "promises.db") as ledger:
@@ -225,7 +225,7 @@ def test_other_required_models_are_named(lender, tmp_path):
     assert "proved for the other programs" in letter(promised(e), tmp_path).text
 
 
-def test_statement_that_the_checkers_cannot_redo_is_named(one, tmp_path):
+def test_statement_that_checkers_cannot_redo_is_named(one, tmp_path):
     page = letter(promised(dataclasses.replace(one, guaranteed_ranges={})), tmp_path)
     assert "It prints: “" in page.text
     changed = dataclasses.replace(one, counterfactual=one.original)
@@ -290,7 +290,7 @@ def own(folder, text):
     return path
 
 
-def test_template_fills_blocks_of_the_default(one, tmp_path):
+def test_template_fills_blocks_of_default(one, tmp_path):
     page = letter(promised(one), tmp_path, template=own(tmp_path, OWN), reasons="Debt.")
     assert page.text.strip().startswith("Letter to applicant ann, promise 7 Bank of Example")
     assert "Call 555-0100." in page.text
@@ -298,7 +298,7 @@ def test_template_fills_blocks_of_the_default(one, tmp_path):
     assert "The loan was not approved." in page.text
 
 
-def test_template_may_replace_the_whole_letter(one, tmp_path):
+def test_template_may_replace_whole_letter(one, tmp_path):
     text = "<p>{{ person }}: {% for c in changes %}{{ c.title }} {{ c.enough }}, {% endfor %}</p>"
     page = letter(promised(one), tmp_path, template=own(tmp_path, text))
     assert page.text.strip() == "ann: " + ", ".join(
@@ -331,7 +331,7 @@ def test_template_error_names_file_line_and_change(one, tmp_path, line, advice):
 
 
 @pytest.mark.parametrize("name", ["other.html", "/etc/passwd", "letter.html"])
-def test_template_extends_the_default_one_alone(one, tmp_path, name):
+def test_template_extends_default_alone(one, tmp_path, name):
     (tmp_path / "other.html").write_text("secret")
     path = own(tmp_path, f'{{% extends "{name}" %}}')
     with raises(OptionError, name="template", match="letter.html.j2"):
@@ -347,7 +347,7 @@ def test_template_that_cannot_be_read_is_rejected(one, tmp_path, content):
         letter(promised(one), tmp_path, template=path)
 
 
-def test_template_of_relative_path_extends_the_default(one, tmp_path, monkeypatch):
+def test_template_of_relative_path_extends_default(one, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = own(tmp_path, OWN).relative_to(tmp_path)
     assert "Call 555-0100." in letter(promised(one), tmp_path, template=path).text
@@ -365,7 +365,7 @@ def test_values_with_more_digits_than_are_written_stand_in_full(tmp_path):
         assert cells[c.title] == repr(float(e.counterfactual[c.name]))
 
 
-def test_template_of_the_docs_fills_its_blocks(one, tmp_path):
+def test_template_of_docs_fills_its_blocks(one, tmp_path):
     text = (DOCS / "promises.md").read_text(encoding="utf-8")
     example = re.search(r"```jinja\n(.*?)```", text, re.S)[1]
     page = letter(promised(one), tmp_path, template=own(tmp_path, example))

@@ -77,7 +77,7 @@ def test_printed_letter_loses_nothing(changes, digits, tmp_path):
     assert "For specialists" in view["text"]
 
 
-def test_letter_fits_a_phone(tmp_path):
+def test_letter_fits_phone(tmp_path):
     path = tmp_path / "a.html"
     letter_of_promise(promised(8, 30), path)
     view, console = seen(path, PHONE, tmp_path)

@@ -37,7 +37,7 @@ def page(folder):
     return Page(folder / "report.html")
 
 
-def test_the_page_says_what_the_answers_are(page, lender):
+def test_page_shows_all_answers(page, lender):
     for e in lender.result:
         words = e.describe(LOAN)
         assert words.sentence in page.text
@@ -62,7 +62,7 @@ def test_page_calls_only_first_alternative_nearest(page, lender):
     assert page.text.count(", another way") == len(lender.result) - len(first)
 
 
-def test_the_page_counts_what_holds_on_retrained_networks(page, lender):
+def test_page_counts_retrained_networks_that_accept(page, lender):
     found = [e for e in lender.result if e.found]
     shares = held(np.array([e.encoded_counterfactual for e in found]), lender.retrained, 1)
     for share in shares:
@@ -76,7 +76,7 @@ def test_the_page_counts_what_holds_on_retrained_networks(page, lender):
     assert f"plain nearest answers in {kept}" in page.text
 
 
-def test_proofs_lie_beside_the_page_and_can_be_checked(folder, page, lender):
+def test_proofs_lie_beside_page_and_are_accepted(folder, page, lender):
     net = pp.Network.load(folder / "the proofs" / "model.npz")
     assert net == lender.net
     for n, e in enumerate(lender.result):
@@ -90,7 +90,7 @@ def test_proofs_lie_beside_the_page_and_can_be_checked(folder, page, lender):
         assert command in page.text
 
 
-def test_names_of_the_table_cannot_become_markup(page):
+def test_names_of_table_never_become_markup(page):
     assert "<script" not in page.source
     assert "&lt;script&gt;" in page.source  # the category is there, as text
     assert not page.all("script")
@@ -99,7 +99,7 @@ def test_names_of_the_table_cannot_become_markup(page):
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def test_nothing_on_the_page_is_unseen(tmp_path):
+def test_everything_on_page_is_visible(tmp_path):
     nasty = "[/b]\x1b[31m\u202e:smile:<i>&amp;"
     schema = pp.Schema(
         [
@@ -131,7 +131,7 @@ def svg_of(address):
     return base64.b64decode(address.partition(",")[2]).decode()
 
 
-def test_a_category_called_like_a_colour_keeps_its_name_in_the_dark(tmp_path):
+def test_category_named_like_colour_keeps_its_name_in_dark(tmp_path):
     colour = LIGHT.ink
     schema = pp.Schema([pp.Continuous(c, 0, 1, label=f"{c} {colour}") for c in "ab"])
     net = pp.Network([([[1.0, 1.0]], [-0.5])])
@@ -146,7 +146,7 @@ def test_a_category_called_like_a_colour_keeps_its_name_in_the_dark(tmp_path):
     assert f"fill: {colour}" not in dark
 
 
-def test_the_file_needs_no_other(page):
+def test_page_needs_no_other_file(page):
     for tag, attrs in page.elements:
         for name in ("src", "srcset", "href"):
             if name in attrs:
@@ -203,7 +203,7 @@ def test_text_has_enough_contrast(page):
 
 
 @pytest.mark.slow
-def test_the_same_answers_give_the_same_page(folder, lender, tmp_path):
+def test_same_answers_give_same_page(folder, lender, tmp_path):
     again = lender.result.report(
         tmp_path / "report.html",
         LOAN,
@@ -215,7 +215,7 @@ def test_the_same_answers_give_the_same_page(folder, lender, tmp_path):
     assert again.read_bytes() == (folder / "report.html").read_bytes()
 
 
-def test_without_the_optional_parts(lender, tmp_path):
+def test_page_without_optional_parts_is_whole(lender, tmp_path):
     alone = next(e for e in lender.result if e.found)
     path = pp.Explanations([replace(alone, certificate=None)]).report(tmp_path / "new" / "a.html")
     page = Page(path)
@@ -265,14 +265,14 @@ def test_every_status_has_its_place(lender, tmp_path):
         assert tag in page.text
 
 
-def test_people_without_any_answer_still_get_a_page(lender, tmp_path):
+def test_people_without_answer_get_page(lender, tmp_path):
     result = lender.explainer.explain(lender.frame.iloc[:2].assign(debt=np.nan))
     page = Page(result.report(tmp_path / "a.html", LOAN, retrained=lender.retrained))
     assert "0 of 2" in page.text
     assert not page.all("img")
 
 
-def test_reports_that_nobody_would_read_are_refused(lender, tmp_path):
+def test_reports_of_none_or_too_many_are_rejected(lender, tmp_path):
     with raises(OptionError, name="result", match="There is nothing"):
         pp.Explanations([]).report(tmp_path / "a.html")
     many = pp.Explanations([lender.result[0]] * (MOST + 1))
@@ -281,7 +281,7 @@ def test_reports_that_nobody_would_read_are_refused(lender, tmp_path):
     assert not (tmp_path / "a.html").exists()
 
 
-def test_plain_arrays_have_a_report_too(tmp_path):
+def test_plain_arrays_have_report(tmp_path):
     X = np.random.default_rng(0).random((200, 3))
     # Three classes: the largest input wins.
     net = pp.Network(
@@ -294,7 +294,7 @@ def test_plain_arrays_have_a_report_too(tmp_path):
     assert "Person 0" in page.text
 
 
-def test_answers_of_another_method_have_a_report(lender, tmp_path):
+def test_answers_of_another_method_have_report(lender, tmp_path):
     people = lender.frame.loc[[lender.result[0].index]]
     plain = pp.baselines.Wachter(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
     page = Page(plain.report(tmp_path / "a.html", LOAN, retrained=lender.retrained))

@@ -27,7 +27,7 @@ def page(folder):
 
 
 @pytest.mark.parametrize("width", quick(1, [DESKTOP, PHONE]))
-def test_the_report_opens_cleanly(page, lender, width, tmp_path):
+def test_report_opens_without_errors(page, lender, width, tmp_path):
     view, console = seen(page, width, tmp_path)
     assert console == []
     assert view["title"] == "Loans <b>& more</b>"  # no name in the table could change it
@@ -82,14 +82,14 @@ def test_no_number_is_torn(width, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_report_alone_says_nothing_on_the_console(page, tmp_path):
+def test_report_alone_prints_nothing_on_console(page, tmp_path):
     dom, console = chromium(tmp_path / "profile", "--dump-dom", page.as_uri())
     assert console == []
     assert "What is proved" in dom
 
 
 @pytest.mark.slow
-def test_this_test_would_see_an_error_and_a_page_too_wide(tmp_path):
+def test_harness_finds_errors_and_wide_pages(tmp_path):
     bad = tmp_path / "bad.html"
     bad.write_text(
         "<!doctype html><title>bad</title><img src='none.png'>"

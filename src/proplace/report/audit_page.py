@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from proplace.ledger.audit import Audit, AuditGroup
     from proplace.ledger.verdicts import Verdict
 
-_MOST = 100  # promises of one list; the rest are counted
+_MOST = 100  # promises of one list, the rest are counted
 _CLOSEST = 20  # promises that hold with the smallest margins
 
 _TITLES: dict[Verdict, str] = {
@@ -73,7 +73,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _List:
-    """Some promises, with what is to be said about them."""
+    """Some promises under a heading."""
 
     anchor: str
     title: str
@@ -86,7 +86,7 @@ class _List:
 def write_audit_page(
     path: str | os.PathLike[str], audit: Audit, *, title: str = "Audit of promises"
 ) -> Path:
-    """Write the page; see :meth:`proplace.Audit.report`."""
+    """Write the page of :meth:`proplace.Audit.report`."""
     environment = templates("the page of an audit")
     parts = _parts(audit.counts)
     text = environment.get_template("audit.html.j2").render(

@@ -1,4 +1,4 @@
-"""A figure that notebooks show and that pickles; imported when something is drawn."""
+"""A figure that notebooks show and that pickles. This module needs matplotlib."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-r"""What the pictures show, as arrays: a plane through the answer, and curves.
+"""Arrays behind the pictures: a plane through the answer, and curves.
 
-All points of the plane have the answer's categories; the person, and any other row, is shown only if
-it has the same ones. The plane is spanned by two features, so that both axes have original units; an
-answer that changes more numbers has none. Other points are shown at their orthogonal projections; the
-borders are those of the network and of the robust set *on* the plane, so a point far from the plane may
-seem to lie on the wrong side of one.
+All points of the plane have the categories of the answer. Two features span it, so both axes have
+original units. An answer that changes more numbers has no plane. Other points are shown at their
+orthogonal projections. The borders are those *on* the plane, so a point far from it may seem to lie on
+the wrong side of a border.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 _PAD = 0.14  # of the width of what is shown, on each side
-_SECONDS = (
-    20.0  # for the robust set of one picture; what is undecided by then is shown as not robust
-)
+_SECONDS = 20.0  # for the robust set of one picture, undecided points are shown as not robust
 
 
 _NO_NUMBER = "it would need two numbers, and all features are categories"
@@ -53,19 +50,19 @@ class Plane:
     columns: tuple[int, int]
 
     def coordinates(self, rows: Array) -> Array:
-        """Where the orthogonal projections of rows lie, shape (n, 2)."""
+        """Return the coordinates of the orthogonal projections of rows, shape (n, 2)."""
         columns = list(self.columns)
         return (np.atleast_2d(rows) - self.origin)[:, columns]
 
     def rows(self, coordinates: Array) -> Array:
-        """The rows at some coordinates."""
+        """Return the rows at some coordinates."""
         coordinates = np.atleast_2d(coordinates)
         rows = np.repeat(self.origin[None], len(coordinates), axis=0)
         rows[:, list(self.columns)] += coordinates
         return rows
 
     def holds(self, rows: Array) -> bool:
-        """Whether all rows lie on the plane, up to rounding."""
+        """Test if all rows lie on the plane, up to rounding."""
         return bool(np.abs(self.rows(self.coordinates(rows)) - rows).max() <= 1e-9)
 
 
@@ -76,24 +73,24 @@ class RegionPicture:
     Attributes
     ----------
     plane
-        Where the picture is taken.
+        The plane of the picture.
     a, b
         Coordinates of the grid, along the plane's two directions.
     margin
         The network's margin on the grid, shape (len(b), len(a)).
     worst
-        The margin of a bad network in Delta; it is >= 0 only where that of every one is.
+        The margin of the worst network found in the shift set, >= 0 only for robust points.
     person, answer, neighbours
-        Coordinates of the points: of the person in the answer's categories, and of the neighbours
-        that have them and span the hull.
+        Coordinates of the person in the categories of the answer, of the answer, and of the
+        neighbours with these categories.
     moved
-        Whether the person has other categories today.
+        True if the person has other categories today.
     projected
-        Whether some neighbour lies off the plane and is shown at its projection.
+        True if some neighbour lies off the plane and is shown at its projection.
     other
-        Coordinates of one more point; None where there is none on the plane.
+        Coordinates of one more point on the plane, if there is one.
     hull
-        Corners of the projected hull, in order (two where it is flat).
+        Corners of the projected hull, in order, or the two ends of a flat one.
     """
 
     plane: Plane
@@ -126,7 +123,7 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
     assert e.encoded_original is not None and e.encoded_counterfactual is not None  # noqa: S101, PT018  (checked above)
     why_not = no_region(e)
     if why_not:
-        raise OptionError(f"there is no picture of the region: {why_not}")
+        raise OptionError(f"There is no picture of the region: {why_not}.")
     # a search for few changes only starts from rows: it does not stay between them
     near = None if is_sparse(e) else e.neighbours
     neighbours = e.encoded_counterfactual[None][:0] if near is None else near
@@ -170,7 +167,7 @@ def region_picture(e: Explanation, *, also: Array | None = None, size: int = 81)
 
 
 def no_region(e: Explanation) -> str:
-    """Why the region of an answer cannot be drawn on a plane; empty where it can."""
+    """Return the reason why an answer has no map of its region, empty if it has one."""
     setting = needed(e)
     assert e.encoded_original is not None and e.encoded_counterfactual is not None  # noqa: S101, PT018  (checked above)
     if setting.distance is None:
@@ -196,7 +193,7 @@ def plane_of(schema: Schema, x: Array, point: Array, neighbours: Array) -> Plane
 
 
 def outline(points: Array) -> Array:
-    """Corners of the convex hull of points in the plane, in order; its two ends where it is flat."""
+    """Return the corners of the convex hull of points in order, or the two ends of a flat hull."""
     try:
         return points[ConvexHull(points).vertices]
     except QhullError:
@@ -206,7 +203,7 @@ def outline(points: Array) -> Array:
 
 
 def worst_margins(e: Explanation, rows: Array, factors: Array) -> Array:
-    """Least margin of rows over Delta scaled by each factor, shape (len(factors), len(rows)).
+    """Return the worst-case margins for the scaled shift set, shape (len(factors), len(rows)).
 
     The values are proved lower bounds, exact unless a network is so large that time runs out.
     """
@@ -227,7 +224,7 @@ def worst_margins(e: Explanation, rows: Array, factors: Array) -> Array:
 
 
 def plain_nearest(e: Explanation) -> Array | None:
-    """The nearest point of the same region that the network accepts today, robust or not.
+    """Return the nearest point of the same region that the network accepts today, robust or not.
 
     For few changes, the region holds all values within ranges and rules, unless they have too many
     combinations of categories. None if the region is not known, as in results read from a folder.
@@ -269,19 +266,19 @@ def plain_nearest(e: Explanation) -> Array | None:
 
 
 def needed(e: Explanation) -> Setting:
-    """Return the setting of an explanation with an answer, or say what cannot be drawn."""
+    """Return the setting of an explanation with an answer. Raise if there is nothing to draw."""
     if e.setting is None:
         raise OptionError(
-            "this explanation does not know its network; draw those that an explainer returned",
+            "This explanation has no network. Draw explanations that an explainer returned.",
             name="network",
         )
     if e.encoded_original is None or e.encoded_counterfactual is None:
-        raise OptionError(f"there is no answer to draw for {e.index!r}: {e.reason or e.status}")
+        raise OptionError(f"There is no answer to draw for {e.index!r}: {e.reason or e.status}.")
     return e.setting
 
 
 def _frame(setting: Setting, plane: Plane, seen: Array) -> list[tuple[float, float]]:
-    """Ends of the two axes: everything in sight, with some air, within the features' ranges."""
+    """Return the ends of the two axes: everything in sight, within the ranges of the features."""
     low, high = seen.min(axis=0), seen.max(axis=0)
     wide = np.maximum(high - low, 0.25 * max(float((high - low).max()), 1e-6))
     middle = (low + high) / 2.0

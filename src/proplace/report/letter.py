@@ -3,7 +3,7 @@
 A letter states what the claims of an explanation state, and nothing else. It is addressed to the
 person: the outcome first, then the changes that are enough, then what is certain. Numbers about
 models are in its last lines only. The lender's own template extends ``letter.html.j2`` and fills its
-blocks; ``docs/promises.md`` lists the blocks and the fields.
+blocks. ``docs/promises.md`` lists the blocks and the fields.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def letter_of_promise(
         Jinja template of the lender, which replaces or extends the default one.
     reasons
         Reasons of the decision, in the lender's own words. If empty, the default template leaves a
-        place that can be filled in the browser.
+        place to fill in the browser.
 
     Raises
     ------
     LedgerError
         The promise is not open.
     OptionError
-        The template has an error; the message names the file, the line and what to change.
+        The template has an error. The message names the file, the line and what to change.
     """
     text = _rendered(letter_fields(promise, reasons), template)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,7 @@ def _unchanged(e: Explanation, promise: Promise) -> list[Fact]:
 
 
 def _sentence(document: Any) -> str:
-    """Return the sentence that both checkers print above their verdict; empty if they print none."""
+    """Return the sentence that both checkers print above their verdict, if any."""
     if not isinstance(document, CertificateBundle) or "statement" not in document.facts:
         return ""
     return sentence(document.facts["statement"], document.certificates[0])
@@ -186,7 +186,7 @@ def _sentence(document: Any) -> str:
 
 
 def _rendered(fields: dict[str, Any], template: Path | None) -> str:
-    """Fill a template; one of the lender's own runs in a sandbox and sees the default one alone."""
+    """Fill a template in a sandbox in which it can extend the default one alone."""
     jinja2 = require("jinja2", "report", "the letter")
     from jinja2.sandbox import SandboxedEnvironment  # noqa: PLC0415  (an extra)
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 MOST = 50
 """Largest number of answers in one report."""
 
-_MOST_CHANGES = 5  # of one answer in the table of all answers; the rest are counted
+_MOST_CHANGES = 5  # of one answer in the table of all answers, the rest are counted
 _STATUS = {
     "optimal": "nearest within the gap, proved",
     "feasible": "proved robust, perhaps not nearest",
@@ -118,7 +118,7 @@ def write_report(
     note: str = "",
     statement: str = "",
 ) -> Path:
-    """Write the page; see :meth:`proplace.Explanations.report`."""
+    """Write the page of :meth:`proplace.Explanations.report`."""
     if not len(result):
         raise OptionError("There is nothing to report: no row was explained.", name="result")
     if len(result) > MOST:
@@ -214,7 +214,7 @@ def _answer(
 
 
 def _summary(changes: Sequence[Claim]) -> str:
-    """Write the changes on one line, the largest of many; the rest are counted."""
+    """Write the changes on one line, the largest of many, and count the rest."""
     parts = [f"{c.title} {c.was} → {c.goal}" for c in changes[:_MOST_CHANGES]]
     if rest := len(changes) - len(parts):
         parts.append(f"and {rest} smaller change{'s' if rest > 1 else ''}")
@@ -232,7 +232,7 @@ def _overview(
     terms: ReportTerms,
     retrained: Sequence[Network],
 ) -> list[Picture] | None:
-    """Draw all answers in one picture; None if there is only one answer."""
+    """Draw all answers in one picture. None if there is only one answer."""
     if len(result) < 2:
         return None
     answers, pictures = [e for e in result if e.found], []
@@ -415,7 +415,7 @@ def _counted(
 
 @dataclass(frozen=True)
 class Moves:
-    """How far retrained networks are from the current one.
+    """Distances of retrained networks from the current one.
 
     Attributes
     ----------
@@ -454,7 +454,7 @@ class Moves:
 
     @property
     def words(self) -> str:
-        """How far they moved, and how many of them a proof covers."""
+        """Sentence about these distances, and the number of networks that a proof covers."""
         one = self.count == 1
         text = "1 retrained model" if one else f"{self.count} retrained models"
         if self.largest == math.inf:

@@ -1,6 +1,6 @@
-"""Pictures of answers, drawn with matplotlib: the region, the worst margin, the changes.
+"""Pictures of answers, drawn with matplotlib: the region, the worst-case margin, the changes.
 
-Those of a page are drawn for light and dark, and have an alternative text and a caption.
+Pictures of a page are drawn for light and dark, and have an alternative text and a caption.
 """
 
 from __future__ import annotations
@@ -42,19 +42,22 @@ if TYPE_CHECKING:
     from proplace.schema.rules import AnyFeature
 
 FACTORS = np.linspace(0.0, 2.0, 25)
-"""Multiples of delta at which curves of the worst margin are evaluated."""
+"""Multiples of delta at which curves of the worst-case margin are evaluated."""
 
 _AT_DELTA = int(np.flatnonzero(FACTORS == 1.0)[0])
 _ROW = 0.34  # inches of one changed feature
-_LETTER, _SPACE = 0.027, 0.06  # a letter at a tick, and the room between two ticks, of an axis
-_MOST_ROWS = 10  # changed features in one picture; the rest are the smallest, and counted
+_LETTER, _SPACE = (
+    0.027,
+    0.06,
+)  # shares of an axis: a letter at a tick, and the space between two ticks
+_MOST_ROWS = 10  # changed features in one picture, the rest are the smallest and counted
 _PANEL = 5.2  # inches of one of several panels
 _PIXELS = 96  # an inch of CSS
-_SQUARE, _WIDE = (4.4, 4.7), (4.4, 3.6)  # inches; small, so that text is readable on a phone
+_SQUARE, _WIDE = (4.4, 4.7), (4.4, 3.6)  # inches, small enough for text on a phone
 
 
 def explanation_figure(e: Explanation, wording: Wording) -> Figure:
-    """The region, the worst margin against delta, and below them the changes of one answer."""
+    """Draw the region, the worst-case margin against delta, and the changes of one answer."""
     needed(e)
     plain = plain_nearest(e)
     terms = ReportTerms.of([e], wording)
@@ -85,12 +88,12 @@ def result_figure(
     retrained: Sequence[Network],
     wording: Wording,
 ) -> Figure:
-    """Worst margins of several answers against delta, and their fate on retrained networks."""
+    """Draw worst-case margins of several answers against delta, and counts on retrained networks."""
     answers = [e for e in result if e.found]
     if not answers:
-        raise OptionError("there is no answer to draw: no row was explained", name="result")
+        raise OptionError("There is no answer to draw: no row was explained.", name="result")
     if not has_margins(answers[0]):
-        raise OptionError("these answers know no delta to draw them against", name="result")
+        raise OptionError("These answers have no delta to draw them against.", name="result")
     plain = [plain_nearest(e) for e in answers]
     terms = ReportTerms.of(result, wording)
     with style(LIGHT):
@@ -107,7 +110,7 @@ def result_figure(
 
 
 def has_margins(e: Explanation) -> bool:
-    """Whether there is a delta to draw the worst margin against."""
+    """Test if the guarantee covers more than one network, so that margins depend on delta."""
     shifts = needed(e).current.shifts
     return not shifts.is_single_network
 
@@ -115,7 +118,7 @@ def has_margins(e: Explanation) -> bool:
 def margin_curves(
     answers: Sequence[Explanation], plain: Sequence[Array | None]
 ) -> tuple[Array, Array]:
-    """Worst margins at ``FACTORS`` times delta: of the answers, and of the plain nearest points."""
+    """Return worst-case margins at ``FACTORS`` times delta: of answers, and of plain nearest points."""
     ours = np.array([e.encoded_counterfactual for e in answers])
     others = [row for row in plain if row is not None]
     rows = np.vstack([ours, *others])
@@ -129,7 +132,7 @@ def draw_region(
     e: Explanation,
     terms: ReportTerms,
 ) -> None:
-    """Draw where the person, the answer and the neighbours lie."""
+    """Draw the map of the person, the answer and the neighbours."""
     p = picture
     scales = [_axis(e, p.plane, i) for i in (0, 1)]
     factor, shift = np.array([(s.factor, s.shift) for s in scales]).T
@@ -182,7 +185,7 @@ def draw_margins(
     e: Explanation,
     terms: ReportTerms,
 ) -> None:
-    """Draw the least margin over Delta as delta grows."""
+    """Draw the worst-case margin as delta grows."""
     setting = needed(e)
     radius = setting.current.radius
     unit = radius or 1.0
@@ -224,22 +227,22 @@ def draw_margins(
         if lines:
             lines[0].set_label(drawn(many_of if several else one))
     axes.set_xlabel(_measure(setting))
-    axes.set_ylabel(drawn(f"worst margin ({terms.outcome} above 0)"))
+    axes.set_ylabel(drawn(f"worst-case margin ({terms.outcome} above 0)"))
     axes.locator_params(axis="x", nbins=5)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=2, borderaxespad=0.2)
 
 
 def _unit(setting: Setting) -> str:
-    """What the line at delta is called."""
+    """Return the label of the line at delta."""
     if setting.current.has_parameter_intervals:
         return "as certified"
     return "delta" if setting.current.radius is None else f"delta = {setting.current.radius:.4g}"
 
 
 def _measure(setting: Setting) -> str:
-    """What the axis of the worst margin shows."""
+    """Return the label of the axis of delta."""
     if setting.current.has_parameter_intervals:
-        return "size of the box, 1 = as certified"
+        return "size of the set, 1 = as certified"
     return (
         "share of the allowed change"
         if setting.current.radius is None
@@ -248,9 +251,9 @@ def _measure(setting: Setting) -> str:
 
 
 def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
-    """Draw each changed feature on its range, from where it is to where it must be.
+    """Draw each changed feature as an arrow on its range, the largest change first.
 
-    One line each, the largest change first: the title on the left, the values on the right.
+    The title is on the left, the values are on the right.
     """
     features, changes = needed(e).schema.by_name, largest_first(e.claims)
     rows = min(len(changes), _MOST_ROWS)
@@ -289,7 +292,7 @@ def draw_validity(
     target: int,
     terms: ReportTerms,
 ) -> None:
-    """Draw on how many retrained networks answers still hold."""
+    """Draw the share of retrained networks that accept the answers."""
     groups = [
         (terms.others, plain, LIGHT.plain),
         (terms.answers, ours, LIGHT.ours),
@@ -316,13 +319,13 @@ def draw_validity(
 
 
 def held(rows: Array, retrained: Sequence[Network], target: int) -> Array:
-    """Share of retrained networks on which each row still has the class."""
+    """Return the share of retrained networks that give each row the class."""
     kept = np.array([net.predict(rows) == target for net in retrained])
     return np.asarray(kept.mean(axis=0))
 
 
 def percent(share: float) -> str:
-    """A share in percent that never says 0% or 100% of what is not.
+    """Write a share in percent, 0% and 100% only if they are exact.
 
     Examples
     --------
@@ -340,7 +343,7 @@ def percent(share: float) -> str:
 
 @dataclass(frozen=True)
 class _Axis:
-    """How a coordinate of the plane is shown: ``factor * c + shift``, a label, named ticks."""
+    """Axis of the map: ``factor * c + shift``, a label, named ticks."""
 
     label: str
     factor: float
@@ -369,17 +372,17 @@ def _axis(e: Explanation, plane: Plane, i: int) -> _Axis:
 def _apart(
     ticks: Sequence[tuple[float, str]], low: float, high: float, letter: float
 ) -> list[tuple[float, str]]:
-    """Ticks within an axis that leave each other room, the first of them before the others.
+    """Choose ticks of an axis whose names do not overlap, earlier ticks first.
 
-    ``letter`` is the width of one as a share of the axis.
+    ``letter`` is the width of a letter as a share of the axis.
     """
     kept: list[tuple[float, str]] = []
     for place, name in ticks:
         if not low <= place <= high:
             continue
-        room = [(len(name) + len(other)) / 2 * letter + _SPACE for _, other in kept]
+        needed = [(len(name) + len(other)) / 2 * letter + _SPACE for _, other in kept]
         away = [abs(place - at) / (high - low) for at, _ in kept]
-        if all(far >= needs for far, needs in zip(away, room, strict=True)):
+        if all(far >= least for far, least in zip(away, needed, strict=True)):
             kept.append((place, name))
     return kept
 
@@ -387,9 +390,9 @@ def _apart(
 def _places(
     feature: AnyFeature | None, before: Any, after: Any, *, reach: float
 ) -> tuple[float, float]:
-    """Where two values lie on a line from 0 to 1: the feature's range, if it has one.
+    """Return the places of two values on a line from 0 to 1: the range of the feature.
 
-    Features without one share a scale, on which a change of ``reach`` (encoded) is half of the line.
+    Features without a range share a scale, on which a change of ``reach`` (encoded) is half of the line.
     """
     if isinstance(feature, Ordinal):
         before, after = (feature.numbers[feature.levels.index(v)] for v in (before, after))
@@ -466,7 +469,7 @@ class Picture:
 
 
 def region_view(e: Explanation, plain: Array | None, terms: ReportTerms) -> Picture:
-    """Where the person, the answer and the neighbours lie."""
+    """Return the map of the person, the answer and the neighbours."""
     picture = region_picture(e, also=plain)
     outcome, count = terms.outcome, len(picture.neighbours)
     delta = f"every model {short_networks(needed(e))}" if has_margins(e) else ""
@@ -491,7 +494,7 @@ def region_view(e: Explanation, plain: Array | None, terms: ReportTerms) -> Pict
 
 
 def _categories(e: Explanation) -> str:
-    """The changes of category of an answer."""
+    """Write the changes of categories of an answer."""
     features = needed(e).schema.by_name
     return "; ".join(
         f"{claim.title}: {claim.was} → {claim.goal}"
@@ -503,24 +506,24 @@ def _categories(e: Explanation) -> str:
 def margins_view(
     ours: Array, plain: Array, e: Explanation, terms: ReportTerms, *, several: bool = False
 ) -> Picture:
-    """The worst margin against delta."""
+    """Return the curves of the worst-case margin against delta."""
     setting = needed(e)
     first = f"The {terms.answers} stay" if several else f"The {terms.answer} stays"
     caption = f"{first} {terms.outcome} {_lasts(ours, setting)}"
     if plain.shape[1]:
         other = terms.others if several else terms.other
         caption += f"; the {other} {_lasts(plain, setting)}"
-    over = "of the box at that size" if setting.current.has_parameter_intervals else "so near"
-    caption += f". The curves show the least margin over all networks {over}: a proved bound."
+    over = "of the set at that size" if setting.current.has_parameter_intervals else "so near"
+    caption += f". The curves show the worst-case margin over all networks {over}, a proved bound."
     what = (
-        "size of the box"
+        "size of the set"
         if setting.current.has_parameter_intervals
         else "largest change of any weight or bias"
     )
     return _picture(
         lambda axes: draw_margins(axes, ours, plain, e, terms),
         _WIDE if several else _SQUARE,
-        f"Curve of the worst margin against the {what}. {caption}",
+        f"Curve of the worst-case margin against the {what}. {caption}",
         caption,
     )
 
@@ -528,7 +531,7 @@ def margins_view(
 def validity_view(
     ours: Array, plain: Array, retrained: Sequence[Network], target: int, terms: ReportTerms
 ) -> Picture:
-    """On how many retrained networks the answers hold."""
+    """Return the bars of retrained networks that accept the answers."""
     models = "1 retrained model" if len(retrained) == 1 else f"{len(retrained)} retrained models"
     caption = (
         f"Counted on {models}: the {terms.answers} on this page are still {terms.outcome} in "
@@ -545,7 +548,7 @@ def validity_view(
 
 
 def cases(rows: Array, retrained: Sequence[Network], target: int) -> str:
-    """How many pairs of a row and a retrained network have the class: counted, and in percent."""
+    """Count the pairs of a row and a retrained network that have the class, also in percent."""
     share = held(rows, retrained, target)
     count = len(rows) * len(retrained)
     return (
@@ -554,7 +557,7 @@ def cases(rows: Array, retrained: Sequence[Network], target: int) -> str:
 
 
 def _lasts(curves: Array, setting: Setting) -> str:
-    """Up to which change all curves are known to stay at or above 0: the last point that is."""
+    """Write the largest change up to which all curves stay at or above 0."""
     below = np.flatnonzero(curves.min(axis=1) < 0.0)
     n = int(below[0]) if len(below) else len(FACTORS)
     if setting.current.has_parameter_intervals:
@@ -569,16 +572,16 @@ def _lasts(curves: Array, setting: Setting) -> str:
 
 
 def _lasts_in_box(n: int) -> str:
-    """The same for a box: of size 0, it is the network in its middle, not the one in use."""
+    """Write the same for a shift set. At size 0 it is the network in its middle."""
     if n == 0:
-        return "not even in the middle of the box"
+        return "not even in the middle of the set"
     if n == 1:
-        return f"in the middle of the box, but not proved at {_times(float(FACTORS[1]))} its size"
-    return f"up to at least {_times(float(FACTORS[n - 1]))} the size of the box"
+        return f"in the middle of the set, but not proved at {_times(float(FACTORS[1]))} its size"
+    return f"up to at least {_times(float(FACTORS[n - 1]))} the size of the set"
 
 
 def _span(factor: float, radius: float | None) -> str:
-    """A share of delta, rounded towards 0: nothing is said of more than was shown."""
+    """Write a share of delta, rounded towards 0."""
     if radius is None:
         return f"{_times(factor)} delta"
     change = factor * radius
@@ -606,9 +609,9 @@ def _picture(
 
 
 def _svg(draw: Callable[[Axes], None], inches: tuple[float, float]) -> str:
-    """An SVG image: the same text each time."""
+    """Return an SVG image, the same text each time."""
     with style(LIGHT), warnings.catch_warnings():
-        # The browser has glyphs that the drawing font lacks; text is kept as text.
+        # Text stays text: the browser has glyphs that the drawing font lacks.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing.*")
         figure = new_figure(*inches)
         draw(figure.subplots())

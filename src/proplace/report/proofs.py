@@ -35,9 +35,9 @@ class Proof:
     statement, digest
         The proved statement, and the digest of the file.
     command
-        Command that checks the file; empty if the file was not saved.
+        Command that checks the file, empty if the file was not saved.
     page
-        Page beside the file that checks it in a browser; empty if there is none.
+        Page beside the file that checks it in a browser, empty if there is none.
     """
 
     statement: str

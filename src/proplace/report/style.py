@@ -1,6 +1,6 @@
 """Colours and type of the pictures, and the templates of the pages.
 
-Colours are those of Okabe and Ito, which colour-blind readers can tell apart; every line and mark
+Colours are those of Okabe and Ito, which colour-blind readers can distinguish. Every line and mark
 also differs in shape or dash. Templates escape what they show.
 """
 
@@ -76,7 +76,7 @@ def style(palette: Palette) -> Any:
             "legend.fontsize": 9.0,
             # Labels come from users, whose own settings may read formulas into them.
             "text.usetex": False,
-            "text.parse_math": True,  # where it is off, the backslash of ``drawn`` would be seen
+            "text.parse_math": True,  # without it, the backslash of ``drawn`` would be seen
             # Text stays text: browsers have glyphs that the drawing font may lack.
             "svg.fonttype": "none",
             "svg.hashsalt": "proplace",
@@ -98,7 +98,7 @@ def drawn(text: str, length: int = 48) -> str:
 
 
 def templates(what: str) -> Any:
-    """Return the templates; ``what`` names their user in the error about a missing package."""
+    """Return the templates. ``what`` names their user in the error about a missing package."""
     jinja2 = require("jinja2", "report", what)
     return jinja2.Environment(
         loader=jinja2.PackageLoader("proplace.report"),
@@ -110,17 +110,17 @@ def templates(what: str) -> Any:
 
 
 def literal(value: object) -> object:
-    """Spell out what would not be seen on the page; called for everything that it shows."""
+    """Spell out invisible characters of every value that a page shows."""
     return visible(value) if type(value) is str else value
 
 
 def generator() -> str:
-    """What made a page."""
+    """Return the name and version of this package."""
     from proplace import __version__  # noqa: PLC0415  (the package imports this module)
 
     return f"proplace {__version__}"
 
 
 def label_of(index: Hashable) -> str:
-    """Name a row; a row of several levels by all of them."""
+    """Name a row, by all levels of its index."""
     return ", ".join(map(str, index)) if isinstance(index, tuple) else str(index)

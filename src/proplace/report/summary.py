@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from proplace.explain.summary import Summary
 
 _ROW = 0.3  # inches of one feature or group
-_MOST_ROWS = 15  # features in one picture; the rest change least often, and are counted
+_MOST_ROWS = 15  # features in one picture, the rest change least often and are counted
 _MARKS = (("D", "#0072b2"), ("^", "#d55e00"), ("o", "#009e73"), ("s", "#cc79a7"), ("v", "#56b4e9"))
-"""Mark and colour of each group; with more groups, features are drawn for all people together."""
+"""Mark and colour of each group. With more groups, features are drawn for all people together."""
 
 _TOGETHER = "all groups"
 

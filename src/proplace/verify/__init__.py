@@ -1,8 +1,8 @@
 """A page that checks certificates in a browser, without this package: a second, independent checker.
 
 The page is one file. Its parts lie beside this module: the checker in JavaScript, which runs in a
-worker, the page around it, and its looks. A policy in its head forbids it every connection, and every
-script and style but its own, which are named by their hashes.
+worker, the page around it, and its style. A policy in its head forbids every connection, and every
+script and style other than its own, which it names by their hashes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE = "verify.html"
-"""What the page is called beside proofs."""
+"""Name of the page beside certificates."""
 
 _CHECKER = (
     "numbers",
@@ -34,7 +34,7 @@ _CHECKER = (
 
 
 def page() -> str:
-    """The page, as it is written to a file."""
+    """Return the page."""
     checker = "\n".join(_part(f"{name}.js") for name in _CHECKER)
     script, style = _part("page.js"), _part("page.css")
     policy = "; ".join(
@@ -59,7 +59,7 @@ def page() -> str:
 
 
 def write_page(path: Path) -> None:
-    """Write the page to a file; what is there under its name is replaced by it."""
+    """Write the page to a file, in place of an earlier one."""
     path.write_text(page(), encoding="utf-8", newline="\n")
 
 
@@ -68,5 +68,5 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The source of a content security policy for one script or style."""
+    """Return the source of one script or style in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
