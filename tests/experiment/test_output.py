@@ -127,3 +127,14 @@ def test_pictures_show_the_figures():
     assert [0.2, 0.5, 1.0] in drawn
     assert [0.9, 0.75, 0.5] in drawn
     pyplot.close("all")
+
+
+def test_overview_has_one_cell_per_data_set_and_method():
+    both = pd.concat([results().people, results("gmc").people])
+    text = output.overview(
+        output.summary(both[(both["data"] == "gmc") | (both["method"] != "RNCE")])
+    )
+    assert text.startswith("| vr %, vdelta %, l1, lof | HELOC 20x20 | GMC 20x20 |")
+    cell = "99.0, 100, .050, 1.04"
+    assert cells(text, "PROPLACE") == ["PROPLACE", cell, cell]
+    assert cells(text, "RNCE") == ["RNCE", "-", "99.0, 50.0, .090, 1.08"]

@@ -203,6 +203,25 @@ def markdown(results: Results) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def overview(table: pd.DataFrame) -> str:
+    """Return one table of all methods and data sets, a cell with vr %, vdelta %, l1 and lof."""
+    parts = groups(table)
+    head = ("vr %, vdelta %, l1, lof", *(f"{data.upper()} {network}" for data, network, _ in parts))
+    body = []
+    for method in table["method"].drop_duplicates():
+        cells = [str(method)]
+        for _, _, part in parts:
+            rows = part[part["method"] == method].to_dict("records")
+            cells += [_cell(row) for row in rows] or ["-"]
+        body.append(tuple(cells))
+    return "\n".join(_table(head, body))
+
+
+def _cell(row: dict[Any, Any]) -> str:
+    l1, lof = number(row["l1"], 3).removeprefix("0"), number(row["lof"], 2)
+    return f"{percent(row['vr'])}, {percent(row['vdelta'])}, {l1}, {lof}"
+
+
 def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> list[str]:
     lines = [f"| {' | '.join(row)} |" for row in (head, *body)]
     return [lines[0], "|" + "---|" * len(head), *lines[1:], ""]
@@ -276,6 +295,7 @@ def write(results: Results, out: Path) -> list[Path]:
         "seeds.csv": _csv(plain.merge(seeds(results.people), how="left", on=list(KEYS))),
         "curves.csv": _csv(results.curves[_CURVE].round(9)),
         "results.md": markdown(results).encode(),
+        "overview.md": overview(table).encode(),
         "l1-lof.png": png(scatter(table, "lof", "lof (more plausible is down)")),
         "l1-vr.png": png(scatter(table, "vr", "valid after retraining")),
         "vr-delta.png": png(vr_delta(results.curves.round(9))),
