@@ -16,12 +16,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CLEAN = (
+    "baselines",
     "batch",
     "calibrate",
     "certification",
     "cli",
     "core",
     "demo",
+    "experiment",
     "explain",
     "ledger",
     "region",
@@ -44,9 +46,12 @@ PAGES = (
     "docs/architecture.md",
     "docs/batches.md",
     "docs/cli.md",
+    "docs/benchmarks.md",
+    "docs/challenge.md",
     "docs/delta.md",
     "docs/guarantee.md",
     "docs/mathematics.md",
+    "docs/methods.md",
     "docs/paper.md",
     "docs/requests.md",
     "docs/tutorial.md",

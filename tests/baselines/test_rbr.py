@@ -97,7 +97,7 @@ def test_objective_goes_down(case):
     assert checked == 2
 
 
-def test_room_beyond_boundary_is_kept(case):
+def test_margin_beyond_boundary_is_kept(case):
     method = pp.baselines.Rbr(case.net, delta_plus=0.01).fit(case.train)
     for e in method.explain(case.refused):
         start = method.boundary(e.encoded_original, 1)

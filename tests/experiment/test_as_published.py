@@ -24,7 +24,7 @@ def made(tmp_path_factory):
     return problem(task, tmp_path_factory.mktemp("cache"), str(folder()), Archive(BUNDLED))
 
 
-def test_adjacent_categories_are_read_as_a_pair(made):
+def test_adjacent_categories_are_read_as_pair(made):
     moved = as_published.people("WCE", made)
     pair = moved[:, 4:6]  # c_charge_degree and race; sex is left over
     assert (pair.sum(axis=1) == 1.0).all()
@@ -36,7 +36,7 @@ def test_adjacent_categories_are_read_as_a_pair(made):
     np.testing.assert_array_equal(as_published.people("RBR", made), made.X)
 
 
-def test_pairs_stay_and_other_columns_leave_the_range(made):
+def test_pairs_stay_and_other_columns_leave_range(made):
     found = experiment.answered("WCE", made)
     start = as_published.people("WCE", made)
     np.testing.assert_array_equal(found[:, 4:6], start[:, 4:6])

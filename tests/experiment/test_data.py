@@ -33,7 +33,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_split_is_the_published_one(name):
+def test_split_equals_published_split(name):
     d = dataset(name)
     first = d.first
     counts = [*np.bincount(d.y[first.train]), *np.bincount(d.y[first.test])]
@@ -46,7 +46,7 @@ def test_split_is_the_published_one(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_encoding_is_that_of_the_paper(name):
+def test_encoding_equals_that_of_paper(name):
     d = dataset(name)
     frame = pd.read_csv(folder() / f"{name}.csv.gz")
     y = frame.pop(TARGETS[name])
@@ -84,7 +84,7 @@ def test_immutable_features():
     assert fixed("gmc") == {"age", "NumberOfDependents"}
 
 
-def test_repaired_heloc_tells_nothing_by_its_decimals():
+def test_repaired_heloc_has_whole_numbers_only():
     leaky, fair = dataset("heloc"), dataset("heloc", repaired=True)
     assert (leaky.name, fair.name) == ("heloc", "heloc-repaired")
     decimals = (leaky.frame % 1 != 0).to_numpy()
@@ -107,7 +107,7 @@ def test_repaired_heloc_tells_nothing_by_its_decimals():
     assert np.array_equal(fair.y, leaky.y)
 
 
-def test_stated_leak_is_that_of_the_file():
+def test_stated_leak_matches_file():
     data = dataset("heloc")
     mean = data.frame % 1 != 0
     stated = [f"{mean.any(axis=1).sum():,} of its {len(mean):,} rows"]
@@ -121,14 +121,14 @@ def test_stated_leak_is_that_of_the_file():
     assert [each for each in stated if each not in LEAKS["heloc"]] == []
 
 
-def test_wrong_names_say_what_there_is():
+def test_unknown_names_are_rejected():
     with raises(OptionError, name="name", value="iris", match="heloc"):
         data.load("iris")
     with raises(OptionError, name="repaired", value=True):
         data.load("adult", repaired=True)
 
 
-def test_a_changed_file_is_refused(tmp_path):
+def test_changed_file_is_refused(tmp_path):
     content = gzip.decompress((folder() / "compas.csv.gz").read_bytes())
     (tmp_path / "compas.csv").write_bytes(content)
     assert len(data.load("compas", tmp_path).y) == 6_172
@@ -137,12 +137,12 @@ def test_a_changed_file_is_refused(tmp_path):
         data.load("compas", tmp_path)
 
 
-def test_an_empty_folder_says_which_files_are_looked_for(tmp_path):
+def test_empty_folder_is_rejected_with_names_of_files(tmp_path):
     with raises(InputError, name="folder", match="give_me_some_credit"):
         data.load("gmc", tmp_path)
 
 
-def test_the_folder_comes_from_the_environment(monkeypatch):
+def test_folder_comes_from_environment(monkeypatch):
     monkeypatch.setenv("PROPLACE_DATA", str(folder()))
     assert len(data.load("compas").y) == 6_172
 

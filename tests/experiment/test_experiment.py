@@ -40,7 +40,7 @@ def stored(cache, task, name):
 
 
 @pytest.mark.slow
-def test_every_cell_agrees_with_a_recount(cache, tmp_path):
+def test_every_cell_agrees_with_recount(cache, tmp_path):
     lines = []
     tasks = [Task("compas", seed=0, people=2)]
     results = run(tasks, names(), cache, report=lines.append)
@@ -79,7 +79,7 @@ def test_every_cell_agrees_with_a_recount(cache, tmp_path):
         assert text.count(f"| {name} |") == (2 if name == "PROPLACE" else 3)
 
 
-def test_archive_gives_the_table_of_trained_networks(cache, tmp_path):
+def test_archive_gives_table_of_trained_networks(cache, tmp_path):
     packed = build(tmp_path / "archive.zip", TASKS[:1], cache)
     trained = run(TASKS[:1], ["PROPLACE", "RNCE"], cache)
     archived = run(TASKS[:1], ["PROPLACE", "RNCE"], tmp_path, archive=packed.path)
@@ -99,7 +99,7 @@ def test_learned_set_contains_its_history_and_known_networks_are_required(cache)
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     names = ["PROPLACE", "WCE", "RNCE"]
     whole = run(TASKS, names, tmp_path / "whole")
 
@@ -123,7 +123,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(rest.curves, whole.curves, check_exact=True)
 
 
-def test_a_failing_method_does_not_lose_the_others(tmp_path, monkeypatch):
+def test_failing_method_does_not_lose_others(tmp_path, monkeypatch):
     class Broken:
         def __init__(self, net, *, schema, seed, **_):
             raise RuntimeError("out of luck")
@@ -189,7 +189,7 @@ class FirstRobustRow(RobustBaseline):
         return [Candidate(self.rows_[robust[0]]) for _ in X]
 
 
-def test_a_method_that_was_added_later_is_in_the_tables(tmp_path, monkeypatch):
+def test_method_that_was_added_later_is_in_tables(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(METHODS, "FIRST", FirstRobustRow)
     assert names()[-1] == "FIRST"
@@ -290,7 +290,7 @@ def test_change_of_package_runs_every_method_again(tmp_path, monkeypatch):
     assert len(list((tmp_path / TASKS[0].name).glob("curve-*.csv"))) == 2
 
 
-def test_a_worker_learns_of_a_method_that_was_added_later(cache, monkeypatch):
+def test_worker_learns_of_method_that_was_added_later(cache, monkeypatch):
     monkeypatch.setitem(METHODS, "FIRST", FirstRobustRow)  # so that it is gone in the end
     del METHODS["FIRST"]
     source = experiment._Source(cache, None, None)

@@ -35,7 +35,7 @@ def lof_by_definition(point, data, k=10):
     return np.mean([density(data[o], o)[0] for o in order]) / own
 
 
-def test_l1_is_the_mean_over_columns():
+def test_l1_is_mean_over_columns():
     x = [[0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]]
     y = [[0.1, 0.0, 0.0, 0.5], [1.0, 1.0, 1.0, 0.0]]
     np.testing.assert_allclose(metrics.l1(x, y), [1.1 / 4, 0.25])
@@ -43,7 +43,7 @@ def test_l1_is_the_mean_over_columns():
         metrics.l1(x, y[:1])
 
 
-def test_lof_is_the_definition():
+def test_lof_is_definition():
     rng = np.random.default_rng(0)
     data = rng.normal(size=(60, 3))
     points = np.vstack([rng.normal(size=(4, 3)), [[4.0, 4.0, 4.0]]])
@@ -65,14 +65,14 @@ def test_vr_counts_networks():
         metrics.vr([], [[0.6]])
 
 
-def test_vdelta_is_exact_at_the_edge():
+def test_vdelta_is_exact_at_edge():
     # Accepted by every network within 0.1 iff 0.9 x >= 0.5 + 0.1.
     edge = 0.6 / 0.9
     points = [[edge - 1e-9], [edge + 1e-9]]
     assert metrics.vdelta(threshold(0.5), points, 0.1).tolist() == [False, True]
 
 
-def test_every_column_is_about_the_target():
+def test_every_column_is_about_target():
     # Refused by every network within 0.1 iff 1.1 x <= 0.5 - 0.1.
     points = [[0.3], [0.45], [0.9]]
     table = metrics.evaluate(
@@ -106,7 +106,7 @@ def test_evaluate_gives_one_row_each_and_counts_missing_answers_as_failures():
     np.testing.assert_allclose(table["lof"].dropna(), expected, rtol=1e-6)
 
 
-def test_evaluate_leaves_out_what_was_not_asked_for():
+def test_evaluate_omits_columns_without_argument():
     table = metrics.evaluate([[0.8]] * 3, ORIGINALS, threshold(0.5))
     assert list(table) == ["found", "valid", "l1", "changed"]
 
@@ -119,7 +119,7 @@ def test_evaluate_all_missing():
     assert table["l1"].isna().all()
 
 
-def test_evaluate_reads_a_csv_made_elsewhere(tmp_path):
+def test_evaluate_reads_csv_made_elsewhere(tmp_path):
     schema = pp.Schema([pp.Continuous("income", 0, 1000), pp.Binary("owner", ["no", "yes"])])
     net = pp.Network([([[1.0, 0.2]], [-0.5])])
     people = pd.DataFrame({"income": [100.0, 200.0], "owner": ["no", "yes"]}, index=["a", "b"])
@@ -137,7 +137,7 @@ def test_evaluate_reads_a_csv_made_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize("with_schema", [True, False])
-def test_a_row_with_one_missing_value_is_none_found(with_schema):
+def test_row_with_one_missing_value_is_none_found(with_schema):
     schema = pp.Schema([pp.Continuous("a", 0, 1), pp.Continuous("b", 0, 1)])
     net = pp.Network([([[1.0, 1.0]], [-0.5])])
     answers = pd.DataFrame({"a": [0.5, 0.5, np.nan], "b": [0.5, np.nan, 0.5]})
@@ -148,7 +148,7 @@ def test_a_row_with_one_missing_value_is_none_found(with_schema):
     assert table["vdelta"].tolist() == [1.0, 0.0, 0.0]
 
 
-def test_evaluate_reads_labels_as_the_schema_spells_them(tmp_path):
+def test_evaluate_reads_labels_of_schema(tmp_path):
     """A category "None" is no missing cell, and "017" is no number."""
     schema = pp.Schema([pp.Categorical("c", ["None", "017", "17"])])
     net = pp.Network([([[1.0, 2.0, -1.0]], [-0.5])])
@@ -165,12 +165,12 @@ def test_evaluate_reads_labels_as_the_schema_spells_them(tmp_path):
         metrics.evaluate(tmp_path / "ces.csv", originals[:2], net, schema=schema)
 
 
-def test_an_infinite_answer_is_not_taken_for_none():
+def test_infinite_answer_is_not_taken_for_none():
     with raises(InputError, name="counterfactuals", row=1):
         metrics.evaluate([[0.8], [np.inf], [0.6]], ORIGINALS, threshold(0.5))
 
 
-def test_evaluate_takes_explanations_and_keeps_only_the_first_answer_of_a_row():
+def test_evaluate_takes_explanations_and_keeps_only_first_answer_of_row():
     net = pp.Network([([[1.0, 1.0]], [-1.0])])
     train = [[1.0, 0.1], [0.2, 1.0], [1.0, 1.0], [0.4, 1.0]]
     X = np.array([[0.2, 0.1], [0.4, 0.1]])
@@ -193,12 +193,12 @@ def test_evaluate_takes_explanations_and_keeps_only_the_first_answer_of_a_row():
         ("nowhere.csv", "nowhere.csv"),
     ],
 )
-def test_evaluate_says_what_is_wrong(answers, name):
+def test_evaluate_rejects_wrong_input(answers, name):
     with raises(InputError, name=name):
         metrics.evaluate(answers, ORIGINALS, threshold(0.5))
 
 
-def test_evaluate_names_a_missing_column():
+def test_evaluate_names_missing_column():
     schema = pp.Schema([pp.Continuous("income", 0, 1)])
     with raises(InputError, name="income"):
         metrics.evaluate(pd.DataFrame({"x": [1.0]}), [[0.2]], threshold(0.5), schema=schema)

@@ -106,12 +106,12 @@ def test_all_files_but_those_of_seconds_depend_on_results_alone(tmp_path):
     assert "| PROPLACE | 0.03 | 0.02 | 0.04 | 0.1-1.2 |" in text
 
 
-def test_algorithm_1_stands_beside_the_figures_of_proplace():
+def test_algorithm_1_stands_beside_figures_of_proplace():
     assert output.paper("heloc", "PROPLACE-Algorithm-1") == "100 / 100 / 0.057 / 1.04"
     assert output.paper("heloc", "PROPLACE-sparse") == "-"
 
 
-def test_pictures_show_the_figures():
+def test_pictures_show_figures():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     found = results()
     figure = output.scatter(output.summary(found.people), "lof", "lof")

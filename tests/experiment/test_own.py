@@ -74,7 +74,7 @@ def test_retrained_networks_keep_architecture_and_scaling(files, tmp_path):
     assert again.nets.retrained == made.nets.retrained
 
 
-def test_wrong_files_are_rejected_with_a_next_step(files, tmp_path):
+def test_wrong_files_are_rejected_with_next_step(files, tmp_path):
     folder, *_ = files
     own = Own(folder / "mine.csv", folder / "model.npz", "label")
     with raises(InputError, match="--label", name="--label"):
@@ -92,7 +92,7 @@ def test_wrong_files_are_rejected_with_a_next_step(files, tmp_path):
         _ = Own(tmp_path / "words.csv", folder / "model.npz", "approved").data
 
 
-def test_fixed_matrix_before_the_layers_is_kept(files, tmp_path):
+def test_fixed_matrix_before_layers_is_kept(files, tmp_path):
     folder, net, X, _ = files
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
     first, *rest = [(n.W, n.bias) for n in net.layers]

@@ -39,7 +39,7 @@ def made(data, nets, folder):
     return assemble(TASK, data, SETTINGS, nets, folder)
 
 
-def test_people_are_the_first_of_the_archive(made, data, nets):
+def test_people_are_first_of_archive(made, data, nets):
     np.testing.assert_array_equal(made.X, data.X[nets.people[:6]])
     np.testing.assert_array_equal(made.validation, data.X[nets.validation])
     assert (made.net.predict(np.vstack([made.X, made.validation])) == 0).all()
@@ -52,7 +52,7 @@ def test_curve_is_read_from_its_file_with_all_digits(made, data, nets, folder, m
     assert again.curve["delta"].tolist() == [f * SETTINGS.delta for f in protocol.FACTORS]
 
 
-def test_curve_uses_networks_and_people_of_the_calibration(made, nets):
+def test_curve_uses_networks_and_people_of_calibration(made, nets):
     at = made.curve[made.curve["delta"] == SETTINGS.delta].iloc[0]
     robust = pp.certify(made.net, np.unique(made.rows, axis=0), SETTINGS.delta, margin=1.01e-4)
     assert at["robust"] == pytest.approx(robust.robust.mean())
@@ -62,7 +62,7 @@ def test_curve_uses_networks_and_people_of_the_calibration(made, nets):
     assert at["validity"] == pytest.approx(valid)
 
 
-def test_accuracy_is_on_the_test_part(made, data):
+def test_accuracy_is_on_test_part(made, data):
     test = data.first.test
     assert made.accuracy == (made.net.predict(data.X[test]) == data.y[test]).mean()
     assert made.accuracy > 0.8

@@ -25,7 +25,7 @@ def test_matrix_holds_each_person_of_each_seed():
     np.testing.assert_array_equal(matrix(table, "B", "l1"), [[9.0, np.nan], [np.nan, np.nan]])
 
 
-def test_interval_covers_the_mean_as_often_as_promised():
+def test_interval_covers_mean_as_often_as_promised():
     rng = np.random.default_rng(1)
     hits, trials = 0, 200
     for _ in range(trials):
@@ -36,7 +36,7 @@ def test_interval_covers_the_mean_as_often_as_promised():
     assert 0.85 <= hits / trials <= 0.99
 
 
-def test_interval_is_wider_if_people_of_a_seed_are_alike():
+def test_interval_is_wider_if_people_of_seed_are_alike():
     rng = np.random.default_rng(2)
     alone = rng.normal(size=(10, 30))
     together = np.repeat(rng.normal(size=(10, 1)), 30, axis=1)

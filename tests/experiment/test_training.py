@@ -20,7 +20,7 @@ def table():
     return X, y
 
 
-def test_the_steps_are_those_of_torch(table):
+def test_steps_are_those_of_torch(table):
     """Same start, same batches, same loss: the same network as torch's Adam gives."""
     torch = pytest.importorskip("torch")
     X, y = table
@@ -77,7 +77,7 @@ def test_networks_do_not_depend_on_their_company(table):
         assert net.distance(alone) < 1e-12
 
 
-def test_it_learns_and_depends_on_the_seed(table):
+def test_it_learns_and_depends_on_seed(table):
     X, y = table
     a, b = train(X, y, [np.arange(300)] * 2, widths=(8, 8), epochs=60, seeds=[1, 2])
     assert a != b

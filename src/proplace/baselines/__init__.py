@@ -84,7 +84,7 @@ _BY_DATA: dict[str, dict[str, dict[str, Any]]] = {
 def published(name: str, dataset: str) -> dict[str, Any]:
     """Return the keyword arguments of a method in the published run on a data set.
 
-    ``delta`` is among them for MILP-R only, which was run at a larger delta than it was judged at;
+    ``delta`` is among them for MILP-R only, which was run at a larger delta than it was measured at.
     PROTO-R (and RNCE, which was not in the table) take the delta of the evaluation. A method that
     was added to ``METHODS`` since then has no such arguments: it runs with its defaults.
 

@@ -1,4 +1,4 @@
-"""What the baselines share: legal points, ranges, seeds, and what becomes of a candidate.
+"""Common parts of the baselines: legal points, ranges, seeds, and the check of a candidate.
 
 A baseline is one class with one function of its own, :meth:`Baseline.propose`: from encoded rows
 that do not have the target class to a candidate each. It may look at ``self.net_``, at the training rows
@@ -41,7 +41,7 @@ MARGIN = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """What a method found for one row: a point, or the status and reason why there is none."""
+    """The candidate of one row: a point, or the status and reason why there is none."""
 
     point: Array | None
     reason: str = ""
@@ -54,7 +54,7 @@ class Baseline(Explainer):
     Parameters
     ----------
     model
-        The trained model, or a bare network: see :class:`proplace.Proplace`.
+        The trained model, or a network: see :class:`proplace.Proplace`.
     schema
         Features, units and rules. Without one, tables hold the network's own columns, and answers
         stay within the range of the training rows.
@@ -62,7 +62,7 @@ class Baseline(Explainer):
         Seed of everything random. A row's answer depends on the seed and the row, not on which other
         rows are explained with it.
     n_jobs
-        Processes (joblib); the answers are the same for any number.
+        Processes (joblib). Their number does not change results.
     """
 
     certifies = False
@@ -86,9 +86,9 @@ class Baseline(Explainer):
 
     @abstractmethod
     def propose(self, X: Array, target: int) -> list[Candidate]:
-        """Return one candidate for each encoded row; none of them has the target class yet."""
+        """Return one candidate for each encoded row. No row has the target class yet."""
 
-    # -- what the lifecycle asks for ---------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------
 
     def check_parameters(self) -> None:
         """Raise ``OptionError`` for the first parameter that is not valid."""
@@ -127,7 +127,7 @@ class Baseline(Explainer):
         ]
 
     def _finding(self, x: Array, candidate: Candidate, target: int) -> Finding:
-        """Make the point exactly what will be read, and judge that."""
+        """Write the point as it will be read, and test that."""
         if candidate.point is None:
             reason = candidate.reason or "the method ended without a point of the target class"
             return Finding(candidate.status, reason)
@@ -162,7 +162,7 @@ class Baseline(Explainer):
     # -- for the methods ---------------------------------------------------------------------
 
     def bounds(self, X: Array) -> tuple[Array, Array]:
-        """Range of each column for each person; that of the training rows where there is none."""
+        """Range of each column for each person. Default: that of the training rows."""
         if self._free:
             lower = np.broadcast_to(self.schema_.lower, X.shape)
             upper = np.broadcast_to(self.schema_.upper, X.shape)
@@ -183,10 +183,10 @@ class Baseline(Explainer):
         for feature, span in zip(self.schema_.features, self.schema_.spans, strict=True):
             if not isinstance(feature, Continuous) or feature.step is not None:
                 points[:, span] = feature.canonical(points[:, span])
-        return np.where(lower == upper, lower, points)  # also where it is no legal value
+        return np.where(lower == upper, lower, points)  # even if it is not a legal value
 
     def reachable(self, x: Array) -> Array:
-        """Training rows that a person may become, made to fit the person's rules where they can."""
+        """Training rows that a person may become, changed to fit the person's rules if possible."""
         if self._free:
             return self.rows_
         person = self.schema_.person(x)
@@ -205,7 +205,7 @@ class RobustBaseline(Baseline):
     Parameters
     ----------
     model
-        The trained model, or a bare network: see :class:`proplace.Proplace`.
+        The trained model, or a network: see :class:`proplace.Proplace`.
     delta
         Largest change of any parameter, or one (weight, bias) pair per layer.
     schema, seed, n_jobs

@@ -1,7 +1,7 @@
 r"""Input gradients of a ReLU network in NumPy, for a batch of rows, and the optimiser Adam.
 
 With masks :math:`M_i` of the active neurons at :math:`x`, the logits are locally
-:math:`W_L M_{L-1} W_{L-1} \cdots M_1 W_1 x + \text{const}`; a gradient is one pass back through it.
+:math:`W_L M_{L-1} W_{L-1} \cdots M_1 W_1 x + \text{const}`. A gradient is one pass back through it.
 
 Products are summed column by column, not by the linear algebra library. Its last bit depends on the
 processor and on the number of rows, and iterations make such differences grow. So counterfactuals depend
@@ -110,7 +110,7 @@ def _times(rows: Array, matrix: Array) -> Array:
 
 @dataclass
 class Adam:
-    """State of the optimiser; ``step`` gives the change of the points for their gradients."""
+    """State of the optimiser. ``step`` returns the change of the points for their gradients."""
 
     shape: tuple[int, ...]
     rate: float

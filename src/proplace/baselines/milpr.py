@@ -7,7 +7,7 @@ over the features' ranges, categories and rules: the exact minimum-distance coun
 network (Mohammadi et al. 2021, a mixed-integer program). The margin starts at ``start`` and is raised
 by multiples of ``step`` until :math:`x(m)` passes the Delta-test and that of one step less does not.
 The program is solved by the tree search of this package with a Delta of 0, which gives the same
-optimum; the region is the whole box of the features.
+optimum. The region is the whole box of the features.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from proplace.schema.person import Person
     from proplace.search import SearchResult
 
-_SLACK = 1e-5  # extra margin asked for inside the search, against rounding
+_SLACK = 1e-5  # extra margin inside the search, against rounding
 _LINES = 20  # rows to which lines are drawn
 _HASTE = 0.9  # of the missing margin that is made up in one raise
 
@@ -57,8 +57,8 @@ class MilpR(RobustBaseline):
     step
         By how much the margin is raised.
     raises
-        Most steps. Where no point is robust by then, or has the margin at all, the last one found is
-        returned as it is.
+        Largest number of steps. If no point is robust by then, or has the margin at all, the last
+        point is returned.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class MilpR(RobustBaseline):
     def nearest(
         self, x: Array, margin: float, target: int = 1, *, towards: Array | None = None
     ) -> Array | None:
-        """Return the nearest point with at least this margin, or None where there is none.
+        """Return the nearest point with at least this margin, or None without one.
 
         ``towards`` are points on whose lines from ``x`` such a point is likely: the nearer one is
         known, the smaller the box that has to be searched. They do not change the answer. Where the
@@ -152,15 +152,15 @@ class MilpR(RobustBaseline):
     def _one(self, x: Array, target: int) -> Candidate:
         """Find a raise whose point is robust while that of the raise before is not.
 
-        Where robustness grows with the margin this is the first one that is, met without trying all:
-        the worst margin of a point says about how much is missing. Where the solver fails, what was
-        found so far is the answer.
+        If robustness grows with the margin, this is the first robust one, found without trying all: the
+        worst-case margin of a point estimates the missing margin. If the solver fails, the best point so
+        far is returned.
         """
         order = np.argsort(self.distance_.between(x, self._accepted), kind="stable")
         towards = self._accepted[order[:_LINES]]
         reason = f"no point within the features' ranges and rules has a margin of {self.start}"
         best, robust = Candidate(None, reason), False
-        below, above, guess = -1, self.raises + 1, 1  # not robust; robust or empty; the next step
+        below, above, guess = -1, self.raises + 1, 1  # not robust, robust or empty, the next step
         while above - below > 1:
             count = above - 1 if robust else below + min(guess, max(1, (above - below) // 2))
             margin = self.start + count * self.step

@@ -10,7 +10,8 @@ by FISTA with the shrinkage :math:`S_\beta` around :math:`x`. The prototype :mat
 row of the target class (k-d tree). The weight :math:`c` is bisected: raised tenfold until a point with
 :math:`p_t - \max p_o > \kappa` is met, then halved towards the least that does. Of these points the one
 with the least :math:`\beta \|x' - x\|_1 + \|x' - x\|_2^2` is kept. The Delta-test wraps this:
-:math:`\kappa` is raised until the point is robust; without one, that with the best worst margin is kept.
+:math:`\kappa` is raised until the point is robust. Without a robust point, the largest worst-case
+margin decides.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ProtoR(RobustBaseline):
     model, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     kappas
-        Gaps of the probabilities that are asked for, one after the other, until a point is robust.
+        Demanded gaps of the probabilities, one after the other, until a point is robust.
         At most 1, which only a saturated network reaches.
     theta
         Weight of the squared distance to the prototype.
@@ -55,7 +56,7 @@ class ProtoR(RobustBaseline):
     k
         The prototype is the k-th nearest row of the target class.
     rate
-        First step of FISTA; it falls to 0 with the root of the steps left.
+        First step of FISTA, which falls to 0 with the root of the steps left.
     iterations
         Steps of FISTA for one weight c.
     c_start
@@ -166,7 +167,7 @@ class ProtoR(RobustBaseline):
         return found
 
     def _base(self, X: Array, Q: Array, kappa: float, target: int) -> Array:
-        """Nearest points of the base method over the weights c; NaN where there is none."""
+        """Nearest points of the base method over the weights c, with NaN for none."""
         bounds = self.bounds(X)
         best, answer = np.full(len(X), np.inf), np.full_like(X, np.nan)
         c = np.full(len(X), self.c_start)
@@ -190,7 +191,7 @@ class ProtoR(RobustBaseline):
         target: int,
         bounds: tuple[Array, Array],
     ) -> tuple[Array, Array]:
-        """One run for fixed weights: least distance (inf without success) and its point."""
+        """One run for fixed weights: smallest distance (inf without success) and its point."""
         best, answer = np.full(len(X), np.inf), X.copy()
         point, ahead = X.copy(), X.copy()
         for i in range(self.iterations):

@@ -243,7 +243,7 @@ class Rbr(Baseline):
         return value, gradient
 
     def _descend(self, X: Array, centres: Array, target: int) -> Array:
-        """Projected gradient; the best legal point of the target class, NaN where there is none."""
+        """Projected gradient: the best legal point of the target class, NaN where there is none."""
         samples = np.array([self.ball(x, centre) for x, centre in zip(X, centres, strict=True)])
         accepted = np.array([self.net_.predict(part) == target for part in samples])
         room = np.abs(centres - X).sum(axis=1) + self.delta_plus

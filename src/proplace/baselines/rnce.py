@@ -3,8 +3,9 @@ r"""RNCE: the nearest Delta-robust row of the data (Jiang, Lan, Leofante, Rago &
 .. math::
     \min\ \|x' - x\|_1 \quad \text{over the training rows } x' \text{ that are } \Delta\text{-robust} ,
 
-then, if asked for, the nearest robust point among ``steps`` points on the line from the person to that
-row. Sound and, as far as rows go, complete: an answer exists whenever one robust row may be reached.
+then, if ``steps`` is above 1, the nearest robust point among ``steps`` points on the line from the
+person to that row. Sound and, as far as rows go, complete: a counterfactual exists whenever one robust
+row may be reached.
 """
 
 from __future__ import annotations

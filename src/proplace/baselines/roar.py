@@ -103,7 +103,7 @@ class Roar(Baseline):
         r"""Coefficients (n, columns) and intercepts (n,) of the surrogate of each row.
 
         Weighted ridge regression in standardised columns, over samples of independent normals with
-        the mean and deviation of the training rows; the weight of a sample at distance r is in
+        the mean and deviation of the training rows. The weight of a sample at distance r is in
         proportion to :math:`\exp(-r^2 / (2 \cdot .75^2 d))`, and 1 on average.
         """
         centre, spread = self.rows_.mean(axis=0), self.rows_.std(axis=0)
@@ -128,7 +128,7 @@ class Roar(Baseline):
         return coefficients, intercepts
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
-        """Descend from all rows at once; each stops when its own loss settles."""
+        """Descend from all rows at once. Each stops when its own loss settles."""
         w, b = self.surrogate(X, target)
         low, high = self.bounds(X)
         free, points = X.copy(), X.copy()

@@ -1,4 +1,4 @@
-r"""RobX on nearest neighbours (Dutta, Long, Mishra, Tilli & Magazzeni 2022; RobXNN in the paper).
+r"""RobX on nearest neighbours (Dutta, Long, Mishra, Tilli & Magazzeni 2022, RobXNN in the paper).
 
 The *counterfactual stability* of a point is
 
@@ -36,7 +36,7 @@ class RobX(Baseline):
     model, schema, seed, n_jobs
         As for every method. The seed is that of the Gaussian neighbours, the same for all points.
     tau
-        Stability that is asked for.
+        Demanded stability.
     sigma
         Standard deviation of the Gaussian neighbours, in encoded units.
     samples

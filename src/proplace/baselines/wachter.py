@@ -4,8 +4,8 @@ r"""WCE: the first counterfactual explanations (Wachter, Mittelstadt & Russell 2
     \min_{x'}\ (m(x') - 1)^2 + \lambda \|x' - x\|_1
 
 with :math:`m` the margin of the target class (the logit, for one output), by Adam from :math:`x' = x`
-until the network gives the target class; after every ``iterations`` steps without success
-:math:`\lambda` is halved. Where the schema has categories or grids, loss and gradient are taken at the
+until the network gives the target class. After every ``iterations`` steps without success
+:math:`\lambda` is halved. If the schema has categories or grids, loss and gradient are taken at the
 nearest legal point and the step is made by the free one ("straight through").
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Wachter(Baseline):
-    """Gradient search for a near point of the target class; no promise beyond that class.
+    """Gradient search for a near point of the target class, without further promise.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Wachter(Baseline):
     iterations
         Steps before the weight is halved.
     rounds
-        How often the weight is halved before the row is given up.
+        Number of times that the weight is halved before a row ends without a counterfactual.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Wachter(Baseline):
         integer("rounds", self.rounds)
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
-        """Descend from all rows at once; each stops at its first point of the target class."""
+        """Descend from all rows at once. Each stops at its first point of the target class."""
         low, high = self.bounds(X)
         free, points = X.copy(), X.copy()
         adam = Adam(X.shape, self.rate)

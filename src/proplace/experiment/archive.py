@@ -3,10 +3,10 @@
 Training is chaotic: other kernels of the linear algebra library round differently, and single weights
 end far apart. So the networks are trained once and saved, and every figure is computed from the file.
 
-*Kinds of retraining*, all judges of counterfactuals: ``new data`` (both halves) and ``without 1%``
-(a different 1% of the first half is left out) are those of the paper; ``without 10%``; ``other seed``
-(the same rows). These start from new random weights. ``incremental`` trains the current network for
-two more epochs on a bootstrap sample of its rows.
+*Kinds of retraining* by which counterfactuals are measured. Those of the paper are ``new data`` (both
+halves) and ``without 1%`` (a different 1% of the first half is left out). ``without 10%`` and
+``other seed`` (the same rows) also start from new random weights. ``incremental`` trains the current
+network for two more epochs on a bootstrap sample of its rows.
 
 *Weights* are rounded to 16 bits when a network is trained, before anything is computed with it.
 Rows are saved as positions in the data file, whose values are not part of the archive.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Report = Callable[[str], None]
 
 KINDS = ("new data", "without 1%", "without 10%", "other seed", "incremental")
-"""Kinds of retraining that judge counterfactuals."""
+"""Kinds of retraining by which counterfactuals are measured."""
 PAPER = KINDS[:2]
 """Kinds of retraining in the paper."""
 BUNDLED = Path(__file__).parents[3] / "benchmarks" / "archive.zip"
@@ -69,7 +69,7 @@ class Trained:
     net
         The current network.
     retrained
-        Networks that judge counterfactuals, by kind.
+        Networks by which counterfactuals are measured, by kind.
     calibration, history
         Networks that select delta, and networks that shift sets are learned from.
     people, validation

@@ -1,16 +1,16 @@
 """The four data sets of the paper, from a folder or by download, with checksums.
 
-The files are those of the CARLA benchmark (repository ``carla-recourse/cf-data``); they are not part
+The files are those of the CARLA benchmark (repository ``carla-recourse/cf-data``). They are not part
 of this package. Label 1 is the desired outcome.
 
 *Encoding*: numbers are scaled to [0, 1] by their range over the whole file, two-valued categories are
 one 0/1 column, numbers first. *Split* (as in the published runs): NumPy's legacy generator seeded
-with 1 draws ``n // 2 - 1`` rows, the first half; each half is split 80/20, stratified, with
+with 1 draws ``n // 2 - 1`` rows, the first half. Each half is split 80/20, stratified, with
 scikit-learn's ``random_state=0``.
 
 HELOC as published leaks its label: missing cells were replaced with the mean of the row's own class.
 The repaired version replaces every cell that is not a whole number (no observed value is) with the
-median of the first half's training rows, whatever the label.
+median of the first half's training rows of both labels.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ADDRESS = "https://raw.githubusercontent.com/carla-recourse/cf-data/{version}/{
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from and what it is checked against."""
+    """File, checksum, target and schema of a data set."""
 
     file: str
     sha256: str
@@ -56,7 +56,7 @@ class Source:
     schema: Callable[[pd.DataFrame], Schema]
 
 
-# -- what the columns mean, and what a person could change ---------------------------------------
+# -- schemas ---------------------------------------------------------------------------------------
 
 
 def adult(_: pd.DataFrame) -> Schema:
@@ -117,7 +117,7 @@ def gmc(_: pd.DataFrame) -> Schema:
 def heloc(frame: pd.DataFrame) -> Schema:
     """Home equity credit: another lender's score is fixed, past delinquencies cannot go down.
 
-    Whole numbers where the file has only these (everywhere in the repaired version).
+    Steps of 1 for columns of whole numbers (all columns of the repaired version).
     """
     late = ("NumTrades60Ever2DerogPubRec", "NumTrades90Ever2DerogPubRec")
     return Schema(
@@ -186,7 +186,7 @@ SOURCES = {
 
 @dataclass(frozen=True, eq=False)
 class Half:
-    """Row positions of one half of a data set; ``rows`` is the training and the test part."""
+    """Row positions of one half of a data set. ``rows`` is the training and the test part."""
 
     train: Rows
     test: Rows
@@ -206,11 +206,11 @@ class Dataset:
     name
         As in tables: ``"heloc"`` as published, ``"heloc-repaired"`` without the label leak.
     frame, y
-        Features in original units, in the order of the encoding; labels (1: desired).
+        Features in original units, in the order of the encoding, and labels (1: desired).
     schema
-        Kinds, ranges and what a person could change.
+        Kinds, ranges and rules.
     first, second
-        The halves: networks are trained on the first; the second comes in when they are retrained.
+        The halves: networks are trained on the first and retrained on both.
     """
 
     name: str
@@ -227,7 +227,7 @@ class Dataset:
 
     @cached_property
     def desired(self) -> Array:
-        """Encoded rows of the first half with label 1: what a plausible answer looks like."""
+        """Encoded rows of the first half with label 1."""
         rows = self.first.rows
         wanted: Array = self.X[rows[self.y[rows] == 1]]
         return wanted
@@ -248,8 +248,8 @@ def load(
     name
         ``"adult"``, ``"compas"``, ``"gmc"`` or ``"heloc"``.
     folder
-        Folder with the CSV files (also gzipped); without, the environment variable
-        ``PROPLACE_DATA``; without that, a download (the extra ``data``), kept for the next time.
+        Folder with the CSV files (also gzipped). Default: the folder of the environment variable
+        ``PROPLACE_DATA``, otherwise a download (the extra ``data``), which is saved.
     repaired
         HELOC only: remove the label leak.
     """

@@ -108,8 +108,8 @@ def evaluate(
     Parameters
     ----------
     counterfactuals
-        What an explainer returned, a DataFrame, an array of encoded rows, or the path of a CSV or
-        Parquet file (in original units with a schema, else with the network's columns; other
+        The result of an explainer, a DataFrame, an array of encoded rows, or the path of a CSV or
+        Parquet file (in original units with a schema, else with the network's columns. Other
         columns are left out). A row with a missing value stands for "none found".
     originals
         The explained rows, in the same order: DataFrame or array of encoded rows.
@@ -118,15 +118,15 @@ def evaluate(
     schema
         How to encode tables. Without one, tables hold the network's columns.
     retrained, delta, reference
-        For ``vr``, ``vdelta`` and ``lof``; a column is left out where its argument is.
+        For ``vr``, ``vdelta`` and ``lof``. Default: their columns are left out.
     target
-        The wanted class.
+        The target class.
 
     Returns
     -------
     DataFrame
-        Columns ``found``, ``valid``, ``l1`` and ``changed``; with ``reference`` also ``lof`` and
-        ``plausible``; with ``retrained`` also ``vr`` and ``all``; with ``delta`` also ``vdelta``. For a
+        Columns ``found``, ``valid``, ``l1`` and ``changed``, with ``reference`` also ``lof`` and
+        ``plausible``, with ``retrained`` also ``vr`` and ``all``, with ``delta`` also ``vdelta``. For a
         person without a counterfactual, ``l1``, ``lof`` and ``changed`` are missing and the other
         columns are 0.
 
@@ -176,7 +176,7 @@ def evaluate(
 
 
 def _points(answers: Answers, net: Network, schema: Schema | None) -> Array:
-    """Encoded counterfactuals; a row of NaN where there is none."""
+    """Encoded counterfactuals, with NaN for a person without one."""
     if isinstance(answers, Explanations):
         first = [e for e in answers if e.rank == 0]
         none = np.full(net.inputs, np.nan)

@@ -1,6 +1,6 @@
 """PROPLACE in the tables: its two exact searches, its shift sets, and its requests.
 
-- ``PROPLACE``: the tree search within delta; ``PROPLACE-Algorithm-1``: the algorithm of the paper.
+- ``PROPLACE``: the tree search within delta. ``PROPLACE-Algorithm-1``: the algorithm of the paper.
 - ``PROPLACE-calibrated``: the smallest delta at which 99.9% of the counterfactuals of the calibration
   are valid.
 - ``PROPLACE-networks``: the networks of the calibration are required beside the current one, all within

@@ -354,7 +354,7 @@ def _panels(table: pd.DataFrame) -> tuple[Any, list[tuple[pd.DataFrame, Any]]]:
 
 
 def scatter(table: pd.DataFrame, measure: str, label: str) -> Any:
-    """Draw a measure against l1 with intervals; filled marks are proved for every person."""
+    """Draw a measure against l1 with intervals. Filled marks are proved for every person."""
     figure, panels = _panels(table)
     shown: dict[str, Any] = {}
     for part, panel in panels:

@@ -144,8 +144,8 @@ def possible(name: str, task: Task) -> bool:
 def options(name: str, made: Problem) -> dict[str, Any]:
     """Return the options of a baseline: those of the published run, if it was in it.
 
-    If delta is not the published one, a method that was run at another delta than it was judged at
-    (MILP-R) keeps the ratio of the two. For data of the user, methods have their default options.
+    If delta is not the published one, a method that was run at another delta than it was measured
+    at (MILP-R) keeps the ratio of the two. For data of the user, methods have their default options.
     """
     robust = issubclass(METHODS[name], RobustBaseline)
     if made.settings.delta is None or made.task.own is not None:
@@ -244,7 +244,7 @@ def _key(task: Task, name: str) -> tuple[str, str, int, str]:
 def _cell(
     task: Task, name: str, method: type[Any] | None, code: str | None, source: _Source
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the facts of a cell and its measures; a failing cell does not lose the others.
+    """Return the facts of a cell and its measures. A failing cell does not lose the others.
 
     ``method`` is the entry of ``METHODS``, which a worker may lack. ``code`` is the digest of its
     source. Without one, the cell is run each time.

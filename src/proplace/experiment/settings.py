@@ -21,7 +21,8 @@ class Counts:
     Attributes
     ----------
     new_data, without_1, without_10, other_seed, incremental
-        Retrained networks that judge counterfactuals (see :mod:`proplace.experiment.archive`).
+        Retrained networks by which counterfactuals are measured (see
+        :mod:`proplace.experiment.archive`).
     calibration
         Networks that select delta. Half have new data, half lack 1% of the rows.
     history

@@ -9,7 +9,7 @@ the last one may be smaller), minimising
 
 over all weights and biases :math:`\theta`, which start uniformly in
 :math:`\pm 1/\sqrt{\text{inputs of the layer}}`. Networks that are trained on the same number of rows
-go through the batches side by side, as stacked matrices; each has its own generator, so the result
+go through the batches side by side, as stacked matrices. Each has its own generator, so the result
 for one does not depend on the others.
 """
 
@@ -120,7 +120,7 @@ def _shapes(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _start(rng: np.random.Generator, shapes: list[tuple[int, int]]) -> Array:
-    """Draw the parameters of one network; a bias (1, out) has the range of its weights (in, out)."""
+    """Draw the parameters of one network. A bias (1, out) has the range of its weights (in, out)."""
     inputs = [shapes[i - i % 2][0] for i in range(len(shapes))]
     return np.concatenate(
         [
