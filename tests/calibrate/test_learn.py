@@ -359,7 +359,7 @@ def test_pipelines_whose_scalers_were_fitted_again(lender):
     assert len(pp.Proplace(pipe, box, k=3).fit(people(120, 0)[0]).rows_)
 
 
-def test_without_model_current_first_gives_coordinates_and_shape(lender):
+def test_without_current_model_first_gives_coordinates_and_shape(lender):
     """Its coordinates are those of all scores, so it must not be one of them."""
     _, later = lender
     models = [pp.Model.of(one) for one in later]

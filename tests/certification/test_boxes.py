@@ -96,7 +96,7 @@ def test_logit_range_contains_outputs_of_all_networks(hidden):
             assert (logits <= high + 1e-9).all()
 
 
-def test_network_current_need_not_lie_in_box():
+def test_current_network_need_not_lie_in_box():
     """Only its shape and input transform count; what it says itself is another question."""
     net = pp.Network([([[1.0]], [0.0])])
     far = pp.Shifts(pp.Network([([[-2.0]], [1.0])]), pp.Network([([[-1.0]], [1.5])]))

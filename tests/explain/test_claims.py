@@ -189,7 +189,7 @@ def test_intervals_without_proof_are_not_reported(change):
     assert not any(c.interval for c in words.claims)
 
 
-def test_intervals_for_model_current_alone_promise_nothing_of_others():
+def test_intervals_for_current_model_alone_promise_nothing_of_others():
     words = explanation(delta=0.0).describe(LOAN)
     assert "at least 52,000 dollars" in words.sentence
     assert "within the declared range" in words.sentence

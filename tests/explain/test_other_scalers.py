@@ -76,7 +76,7 @@ def test_box_of_networks_states_nothing_of_table(main, past):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_behind_model_current_each_model_of_box_accepts_answers(main, past):
+def test_behind_current_model_each_model_of_box_accepts_answers(main, past):
     frame, _ = table(0)
     box = pp.Shifts.bounding(past, source=main)
     assert box.encoding == pp.Model.of(main).encoding

@@ -192,7 +192,7 @@ def test_torch_module_of_another_architecture():
 
 
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
-def test_model_current_that_lies_outside_of_its_box(search):
+def test_current_model_that_lies_outside_of_its_box(search):
     """A box learned elsewhere: it and the current model both have a say."""
     net = pp.Network([([[1.0, 0.2]], [-0.5])])
     low, high = (pp.Network([([[w, 1.0]], [-0.6])]) for w in (0.1, 0.2))
@@ -331,7 +331,7 @@ def test_rules_that_leave_nothing_for_one_of_networks():
     assert "every network: 0 for" not in reason
 
 
-def test_already_valid_is_up_to_model_current():
+def test_already_valid_is_up_to_current_model():
     (one, two, _), X = three_lines()
     explainer = pp.Proplace(one, 0.01, required_models=[(two, 0.01)], k=3).fit(X)
     sure, halfway, other = explainer.explain([[0.9, 0.9], [0.4, 0.4], [0.1, 0.1]], gap=0)
