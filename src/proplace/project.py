@@ -218,7 +218,7 @@ class Project:
 
     def open(self) -> OpenedProject:
         """Read the model and all tables; raise one OptionError about everything that is wrong."""
-        from proplace.loaders.coordinates import shifts_for  # noqa: PLC0415
+        from proplace.loaders.align import shifts_for  # noqa: PLC0415
 
         self.check_has("model", "train", "delta")
         problems = _Problems("the project")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import proplace as pp
 from proplace.calibrate.delta import CalibrationWarning, _short
 from proplace.core.errors import InputError, MissingExtraError, ModelMismatchError, OptionError
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.align import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
 from support.errors import raises
 from support.tiers import quick

@@ -15,7 +15,7 @@ import proplace as pp
 from proplace.calibrate import conformal
 from proplace.calibrate.learned import GrownHull, History, score
 from proplace.core.errors import DeltaError, ModelFileError, OptionError
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.align import in_coordinates_of
 from refits import SHAPES, fitted, people, retrained
 from support.errors import raises
 

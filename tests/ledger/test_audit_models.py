@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import proplace as pp
-from proplace.loaders.coordinates import in_coordinates_of, rounding_in_coordinates_of
+from proplace.loaders.align import in_coordinates_of, rounding_in_coordinates_of
 from refits import GRADES, JOBS, SHAPES, fitted, people, retrained
 from support.lenders import setting_of, verdicts, write
 

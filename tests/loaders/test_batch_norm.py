@@ -14,7 +14,7 @@ import pytest
 
 import proplace as pp
 from proplace.calibrate.delta import CalibrationWarning
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.align import in_coordinates_of
 from proplace.report.page import Moves
 from support.lenders import setting_of
 

@@ -16,7 +16,7 @@ import proplace as pp
 from commands import good
 from proplace.certification import digest
 from proplace.core.errors import ModelFileError
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.align import in_coordinates_of
 
 rng = np.random.default_rng(5)
 N = 160

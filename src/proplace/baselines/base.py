@@ -25,7 +25,7 @@ from proplace.core.request import Request
 from proplace.core.shifts import Shifts
 from proplace.explain.base import Explainer
 from proplace.explain.results import Finding
-from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.align import shifts_for
 from proplace.region.neighbours import unrestricted
 from proplace.schema.features import Continuous
 

@@ -8,7 +8,7 @@ retrained networks.
     into the shift set, which proves that every counterfactual is valid on all of them. Networks
     retrained from scratch are not near :math:`\theta`, and this number is then too large to be of use.
     If scalers or encoders were refitted, :math:`\theta^{(j)}` are the parameters of the same model
-    after the current scalers (see :mod:`proplace.loaders.coordinates`). If a batch norm is folded into
+    after the current scalers (see :mod:`proplace.loaders.align`). If a batch norm is folded into
     the current model, the shift set keeps it fixed. A change is then the change of trained parameters
     that would lead to the retrained network with *this* batch norm. It is infinite if no parameters
     can do so.
@@ -54,7 +54,7 @@ from proplace.core.request import DEFAULT_GAP, DEFAULT_TIME_LIMIT
 from proplace.core.shifts import Shifts
 from proplace.core.text import short
 from proplace.explain.proplace import Proplace
-from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.align import shifts_for
 from proplace.loaders.model import Model
 from proplace.tables.rows import distinct, model_of, training_rows
 

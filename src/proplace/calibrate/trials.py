@@ -24,7 +24,7 @@ from proplace.core.errors import (
 )
 from proplace.core.text import listing
 from proplace.explain.proplace import DEFAULT_MARGIN, SLACK
-from proplace.loaders.coordinates import in_coordinates_of, with_cutoff_of
+from proplace.loaders.align import in_coordinates_of, with_cutoff_of
 from proplace.tables.rows import as_frame, model_of, training_rows
 
 if TYPE_CHECKING:

@@ -137,7 +137,7 @@ def audit(
 def _renewal(project: Project, audit: Audit, model: Model) -> Renewal:
     """Search new answers for the broken promises."""
     from proplace.explain.proplace import Proplace  # noqa: PLC0415
-    from proplace.loaders.coordinates import with_cutoff_of  # noqa: PLC0415
+    from proplace.loaders.align import with_cutoff_of  # noqa: PLC0415
 
     base = audit.ledger.promise(audit.broken[0]).terms.model
     new = with_cutoff_of(base, model)

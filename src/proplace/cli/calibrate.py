@@ -101,7 +101,7 @@ def calibrate(
 
 def _read(project: Project, model: Model, path: Path) -> Model:
     """Read a retrained model, with the cut-off of the current one."""
-    from proplace.loaders.coordinates import with_cutoff_of  # noqa: PLC0415
+    from proplace.loaders.align import with_cutoff_of  # noqa: PLC0415
     from proplace.loaders.model import Model  # noqa: PLC0415
 
     found = Model.of(path)
@@ -181,7 +181,7 @@ def _check_alike(source: Model, history: Sequence[Model], paths: Sequence[Path])
     """Raise if a model cannot be compared with the current one, parameter by parameter."""
     from proplace.core.errors import DeltaError, InputError  # noqa: PLC0415
     from proplace.core.shifts import same_architecture  # noqa: PLC0415
-    from proplace.loaders.coordinates import in_coordinates_of  # noqa: PLC0415
+    from proplace.loaders.align import in_coordinates_of  # noqa: PLC0415
 
     for path, model in zip(paths, history, strict=True):
         try:

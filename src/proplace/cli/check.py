@@ -165,7 +165,7 @@ def _set_of(proof: bytes) -> str | None:
 def _called_true_or_false(model: Model, proof: bytes) -> list[Parameters]:
     """Return the network that a certificate names, if columns of the table are boolean."""
     from proplace.certification import digest, parameters  # noqa: PLC0415
-    from proplace.loaders.coordinates import network_named  # noqa: PLC0415
+    from proplace.loaders.align import network_named  # noqa: PLC0415
 
     named, row = str(_field(proof, "network")), _field(proof, "input")
     if named == digest(model.network):

@@ -273,7 +273,7 @@ class Shifts:
         Networks without preprocessing do not record their encoding, so the caller must be sure of
         it.
         """
-        from proplace.loaders.coordinates import models_of
+        from proplace.loaders.align import models_of
 
         (whole,) = models_of([model])
         moved = Shifts._of_boxes(
@@ -559,7 +559,7 @@ def same_architecture(networks: Iterable[object]) -> list[Network]:
         raise DeltaError("no network was given. Give at least one", name="networks")
     nets = [net for net in given if isinstance(net, Network)]
     if len(nets) < len(given):
-        from proplace.loaders.coordinates import networks_alike
+        from proplace.loaders.align import networks_alike
 
         nets = networks_alike(given)
     for net in nets[1:]:
@@ -586,7 +586,7 @@ def _past(history: Iterable[object], source: object | None) -> _Past:
     given = [*([] if source is None else [source]), *history]
     if all(isinstance(item, Network) for item in given):
         return _Past(same_architecture(given)[source is not None :], False, "")
-    from proplace.loaders.coordinates import models_of
+    from proplace.loaders.align import models_of
 
     models = models_of(given)
     nets = same_architecture(models)

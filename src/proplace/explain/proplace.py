@@ -22,7 +22,7 @@ from proplace.explain.answer import OnePerson
 from proplace.explain.base import Explainer
 from proplace.explain.prove import Deadlines
 from proplace.explain.required_models import check_required, members_of, read_required
-from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.align import shifts_for
 from proplace.loaders.model import Model
 from proplace.region.neighbours import RobustRows, unrestricted
 from proplace.schema.infer import decision_notes

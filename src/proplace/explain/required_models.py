@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from proplace.core.errors import InputError, OptionError, ProplaceError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.loaders.coordinates import shifts_for, taking_rows_of, with_cutoff_of
+from proplace.loaders.align import shifts_for, taking_rows_of, with_cutoff_of
 from proplace.loaders.files import Origin
 from proplace.loaders.model import Model
 from proplace.schema import Binary, Schema

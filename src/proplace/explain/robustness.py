@@ -9,7 +9,7 @@ from proplace import certification
 from proplace.core.errors import InputError
 from proplace.core.guarantee import around
 from proplace.core.text import listing
-from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.align import shifts_for
 from proplace.tables.rows import are_encoded, as_frame, model_of
 
 if TYPE_CHECKING:

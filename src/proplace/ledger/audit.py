@@ -20,7 +20,7 @@ from proplace.ledger.redeem import reading
 from proplace.ledger.tables import now
 from proplace.ledger.terms import model_documents
 from proplace.ledger.verdicts import ALARMS, NOTES, VERDICTS, Comparison, Verdicts, evaluate
-from proplace.loaders.coordinates import one_cutoff, with_cutoff_of
+from proplace.loaders.align import one_cutoff, with_cutoff_of
 from proplace.loaders.model import Model
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from proplace.ledger.promise import (
 )
 from proplace.ledger.tables import PARAMETERS, sa
 from proplace.ledger.terms import Archive
-from proplace.loaders.coordinates import in_coordinates_of
+from proplace.loaders.align import in_coordinates_of
 from proplace.schema.infer import grows_with_time
 from proplace.schema.values import as_json
 

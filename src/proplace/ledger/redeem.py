@@ -46,7 +46,7 @@ from proplace.explain.claims import display_title, format_value
 from proplace.ledger.chain import commitment, new_salt, personal_parts
 from proplace.ledger.promise import Promise, current_model
 from proplace.ledger.terms import Archive
-from proplace.loaders.coordinates import (
+from proplace.loaders.align import (
     described_as,
     with_classes_of,
     with_cutoff_of,

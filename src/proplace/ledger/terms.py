@@ -25,7 +25,7 @@ from proplace.core.shifts import Shifts
 from proplace.ledger import tables
 from proplace.ledger.chain import sha256
 from proplace.ledger.tables import sa
-from proplace.loaders.coordinates import one_cutoff
+from proplace.loaders.align import one_cutoff
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.files import Origin
 from proplace.loaders.model import Model

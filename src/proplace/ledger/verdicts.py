@@ -41,7 +41,7 @@ from proplace.core.guarantee import Guarantee
 from proplace.core.shifts import Shifts, outside
 from proplace.core.text import listing
 from proplace.explain.required_models import described
-from proplace.loaders.coordinates import (
+from proplace.loaders.align import (
     in_coordinates_of,
     rounding_in_coordinates_of,
     taking_rows_of,

@@ -67,7 +67,7 @@ DType = Literal["float", "integer", "boolean"]
 
 @dataclass
 class _Source:
-    """What is known of one column of the table."""
+    """One column of the table."""
 
     name: str
     labels: tuple[Label, ...] | None = None
@@ -78,7 +78,7 @@ class _Source:
 
 @dataclass
 class Flow:
-    """What a model does to the columns of a table, step by step."""
+    """Columns of a table, followed through the steps of a model."""
 
     sources: dict[str, _Source] = field(default_factory=dict)
 
@@ -98,7 +98,7 @@ class Flow:
         return [source.name for source in self.sources.values() if source.dtype == "integer"]
 
     def labels(self, where: str, column: Flowing, labels: Sequence[Any], *, ordered: bool) -> str:
-        """Make a column of the table a category; return its name."""
+        """Make a column of the table a category and return its name."""
         if not isinstance(column, Single) or column != Single(column.feature):
             raise ModelNotSupportedError(
                 f"{where} takes categories of a column that was changed before; apply it to the "
@@ -114,7 +114,7 @@ class Flow:
         return column.feature
 
     def fill(self, where: str, column: Flowing, value: Any) -> None:
-        """Say what a missing cell of a column counts as."""
+        """Note the value that a missing cell of a column counts as."""
         if not isinstance(column, Single) or column.label is not None:
             raise ModelNotSupportedError(
                 f"{where} fills missing values of a column that was mixed from others; put it first"
@@ -157,7 +157,7 @@ class Flow:
         dropped = {name: self._dropped(name, columns) for name in order}
         features = [self._feature(name, scalings[name], dropped[name]) for name in order]
         schema = Schema(features)
-        place = {  # encoded column of each base column; a dropped label has none
+        place = {  # encoded column of each base column, except of a dropped label
             (name, label): start + n
             for name, span in zip(order, schema.spans, strict=True)
             for start in (span.start,)
@@ -207,7 +207,7 @@ class Flow:
         source = self.sources[name]
         if source.labels is None:
             return Continuous(name, scaling=scaling, missing=_number(name, source.missing))
-        # What no encoder knows is refused by the model, too.
+        # The model, too, rejects a label without a code.
         missing = source.missing if source.missing in source.labels else None
         if source.ordered:
             codes = tuple(range(len(source.labels)))
@@ -226,7 +226,7 @@ def _terms(column: Flowing) -> tuple[tuple[float, Single], ...]:
 
 
 def _mixture(columns: Sequence[Flowing], row: Array, constant: float) -> Flowing:
-    """Return ``row . columns + constant``; a plain selection of one column stays that column."""
+    """Return ``row . columns + constant``. A plain selection of one column stays that column."""
     places = np.flatnonzero(row)
     if len(places) == 1 and row[places[0]] == 1.0 and constant == 0.0:
         return columns[int(places[0])]
@@ -240,7 +240,7 @@ def _mixture(columns: Sequence[Flowing], row: Array, constant: float) -> Flowing
 
 
 def _scaling(name: str, columns: Sequence[Flowing]) -> tuple[float, float]:
-    """How the schema encodes a number: as its first use, so that the model's own bits are kept."""
+    """Return the scaling of a number in the schema: that of its first use, bit by bit."""
     for column in columns:
         for _, single in _terms(column):
             if single.feature == name and single.label is None and single.scale != 0.0:
@@ -254,7 +254,7 @@ def _input_transform(
     scalings: dict[str, tuple[float, float]],
     width: int,
 ) -> InputTransform:
-    """From encoded rows to the columns: the least that says it."""
+    """Return the smallest input transform from encoded rows to the columns."""
     scale, shift, offset = np.ones(width), np.zeros(width), np.zeros(len(columns))
     known: set[int] = set()
     cells: dict[tuple[int, int], float] = {}  # of a matrix that is the unit matrix for most models

@@ -9,7 +9,7 @@ A model with the cut-off :math:`p` for a label accepts iff the probability of th
 
 and for two logits :math:`z_L - \operatorname{logit}(p) \ge z_{other}`. So reading a model subtracts the
 cut-off from the output bias, and every network accepts at 0. A cut-off of 0.5 changes nothing.
-Where the probability equals the cut-off exactly, the network keeps its own rule for ties: class 1 for
+If the probability equals the cut-off exactly, the network keeps its own rule for ties: class 1 for
 one logit, class 0 for two.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from proplace.schema.values import Label
 
 Cutoff = Mapping["Label", float] | float
-"""A label and its probability, as in ``{"approved": 0.7}``; a number is that of label 1 or True."""
+"""A label and its probability, as in ``{"approved": 0.7}``. A number belongs to label 1 or True."""
 
 _TAG = re.compile(r" cutoff ([01]) (\S+)")
 _UNIT = 2.0**-24  # unit roundoff of float32
@@ -85,18 +85,18 @@ class Threshold(NamedTuple):
 
     @classmethod
     def of_box(cls, encoding: str) -> Threshold | None:
-        """Read the cut-off of the models of a box; None without one."""
+        """Read the cut-off in the encoding of a shift set, or None."""
         found = _TAG.search(encoding)
         return None if found is None else cls(int(found[1]), float(found[2]))
 
     @property
     def tag(self) -> str:
-        """What a box of networks with this cut-off adds to its encoding."""
+        """Suffix for the encoding of a shift set with this cut-off."""
         return f" cutoff {self.number} {self.p!r}" if self.logit else ""
 
     @property
     def logit(self) -> float:
-        """The logit of the probability; 0 for 0.5."""
+        """Logit of the probability, which is 0 for 0.5."""
         return math.log(self.p / (1.0 - self.p))
 
     @property

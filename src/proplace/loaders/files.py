@@ -1,8 +1,8 @@
 """Model files: the suffixes that are read, their size limits, and the content of ``.npz`` files.
 
 Nothing is ever unpickled. The statements of a zip archive are checked before anything is unpacked: it
-begins and ends as a zip file does, so that it is not another file with an archive hidden in it; each
-name occurs once; and the unpacked members stay within the limit together. The header of each array
+begins and ends as a zip file does, so that it is not another file with an archive hidden in it. Each
+name occurs once, and the unpacked members stay within the limit together. The header of each array
 (type and shape) is checked against the bytes of the file.
 """
 
@@ -87,7 +87,7 @@ class Origin:
 
 
 def check_file(path: Path) -> str:
-    """Return the suffix of a model file that can be read; raise ModelFileError for any other.
+    """Return the suffix of a model file that can be read, or raise ModelFileError.
 
     The error about a file of another kind names the lines that convert it.
     """
@@ -123,7 +123,7 @@ def read_bytes(path: Path) -> bytes:
     _check_size(path)
     try:
         with path.open("rb") as file:
-            # One byte more shows a file that grew after the check; room is made for all.
+            # one byte more shows a file that grew after the check
             data = file.read(path.stat().st_size + 1)
     except OSError as error:
         raise ModelFileError(f"{path}: the file cannot be read ({error.strerror})") from None
@@ -246,7 +246,7 @@ def _check_empty(path: Path, arrays: dict[str, Values]) -> None:
 
 
 def _arrays(path: Path, texts: tuple[str, ...]) -> dict[str, Values]:
-    """Return the arrays of a file by name; ``texts`` must hold text, the others numbers."""
+    """Return the arrays of a file by name. ``texts`` must hold text, the others numbers."""
     arrays: dict[str, Values] = {}
     for name, data in members(path):
         key = name.removesuffix(".npy")
@@ -331,7 +331,7 @@ def _check_members(path: Path, infos: list[zipfile.ZipInfo]) -> None:
             raise _damaged(path, f"{member.orig_filename!r} is no name of a member")
         if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
             raise _damaged(path, f"{member.filename!r} is encrypted or compressed in a rare way")
-        # Room is made for the packed bytes, too.
+        # memory is reserved for the packed bytes, too
         stored = member.compress_type == zipfile.ZIP_STORED
         if member.compress_size > size or (stored and member.file_size != member.compress_size):
             raise _damaged(path, f"{member.filename!r} does not have the bytes it states")

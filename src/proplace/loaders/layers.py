@@ -6,14 +6,14 @@ come from.
 
 A reader folds fixed numbers (batch norm) into the trained weights :math:`W` and biases :math:`b`.
 With :math:`g, t` in front of the layer and factors :math:`r_1, r_2, \dots` and shifts :math:`s_1,
-s_2, \dots` behind it, one pair for each step,
+s_2, \dots` after it, one pair for each step,
 
 .. math::
     W' = \dots r_2 (r_1 (W \operatorname{diag}(g))), \qquad
     b' = \dots r_2 (r_1 (b + W t) + s_1) + s_2 ,
 
 in floats and in this order. :mod:`proplace.core.transforms` keeps sizes alone, which is all that a
-delta needs; whoever writes to the trained parameters needs the numbers themselves. Each step is a
+delta needs. Code that writes to the trained parameters needs the numbers themselves. Each step is a
 monotone map of each weight, also in floats, since rounding is monotone.
 """
 
@@ -45,13 +45,13 @@ class TrainedLayer:
     Attributes
     ----------
     weight, bias
-        What the source calls the parameters; ``bias`` is None for a layer that was trained without.
+        Names of the parameters in the original model. ``bias`` is None for a layer without one.
     columns, shift
-        ``g`` and ``t``, one number for each input of the layer; None where nothing stands in front.
+        ``g`` and ``t``, one number for each input of the layer, or None.
     steps
         ``(r, s)`` behind the layer, one number of each for every neuron that is taken.
     taken
-        Which of the layer's outputs are used; None for all.
+        Used outputs of the layer, or None for all.
     """
 
     weight: str
@@ -62,30 +62,30 @@ class TrainedLayer:
     taken: npt.NDArray[np.intp] | None = None
 
     def renamed(self, name: Callable[[str], str]) -> TrainedLayer:
-        """The same layer, its parameters called as a function says."""
+        """Return the layer with its parameters renamed by a function."""
         bias = None if self.bias is None else name(self.bias)
         return replace(self, weight=name(self.weight), bias=bias)
 
     @property
     def plain(self) -> bool:
-        """Whether the layer's parameters are the trained ones, all of them."""
+        """True if the layer holds all trained parameters, unchanged."""
         return self.columns is None and not self.steps and self.taken is None
 
     @property
     def carries(self) -> bool:
-        """Whether the weights of a row move its folded bias."""
+        """True if the weights of a row move its folded bias."""
         return self.shift is not None and bool(self.shift.any())
 
     def behind(self, scale: Array, shift: Array) -> TrainedLayer:
-        """With ``scale * h + shift`` in front."""
+        """Return the layer with ``scale * h + shift`` before it."""
         return replace(self, columns=scale, shift=shift)
 
     def then(self, scale: Array, shift: Array) -> TrainedLayer:
-        """With ``scale * z + shift`` behind."""
+        """Return the layer with ``scale * z + shift`` after it."""
         return replace(self, steps=(*self.steps, (scale, shift)))
 
     def taking(self, places: Sequence[int]) -> TrainedLayer:
-        """With some of the outputs."""
+        """Return the layer with some of its outputs."""
         chosen = np.asarray(places, dtype=np.intp)
         steps = tuple((r[chosen], s[chosen]) for r, s in self.steps)
         taken = chosen if self.taken is None else self.taken[chosen]
@@ -98,7 +98,7 @@ class TrainedLayer:
         return values if self.taken is None else values[self.taken]
 
     def weights(self, W: Array) -> Array:
-        """Folded weights of the used rows ``W`` of trained ones; element by element monotone."""
+        """Fold the used rows ``W`` of trained weights, element by element monotone."""
         if self.columns is not None:
             W = W * self.columns
         for scale, _ in self.steps:
@@ -106,7 +106,7 @@ class TrainedLayer:
         return W
 
     def biases(self, v: Array) -> Array:
-        """Folded biases of ``v = b + W t``; element by element monotone."""
+        """Fold biases ``v = b + W t``, element by element monotone."""
         for scale, shift in self.steps:
             v = scale * v + shift
         return v
@@ -144,7 +144,7 @@ class Chain:
     Parameters
     ----------
     linear
-        What the framework calls a linear layer; used in messages.
+        Name of a linear layer in the framework, for messages.
 
     Every method takes ``where``, the layer's name for messages, such as ``layer 'fc1' (Linear)``.
     """
@@ -162,28 +162,28 @@ class Chain:
 
     @property
     def width(self) -> int | None:
-        """Number of outputs of the last linear layer; None when there is none yet."""
+        """Number of outputs of the last linear layer, None before the first."""
         return int(self._layers[-1][0].shape[0]) if self._layers else None
 
     @property
     def trained(self) -> tuple[TrainedLayer, ...]:
-        """Where the parameters of each layer come from; of readers that say what they are called."""
+        """Names of the parameters of each layer."""
         return tuple(self._trained)
 
     @property
     def at_input(self) -> bool:
-        """Whether only the input transform has been seen so far."""
+        """True before the first linear layer."""
         return self._state == "input"
 
     @property
     def at_linear(self) -> bool:
-        """Whether the last thing seen is a linear layer."""
+        """True if the last step is a linear layer."""
         return self._state == "linear"
 
     def linear(
         self, where: str, W: Array, b: Array | None, names: tuple[str, str | None] = ("", None)
     ) -> None:
-        """Take a linear layer with ``W`` of shape (out, in); ``names`` are those of W and b."""
+        """Take a linear layer with ``W`` of shape (out, in) and the ``names`` of W and b."""
         self._not_done(where)
         if self._state == "linear":
             raise ModelNotSupportedError(
@@ -214,9 +214,9 @@ class Chain:
     def batch_norm(self, where: str, scale: Array, shift: Array) -> None:
         """Take ``scale * h + shift``, fixed numbers for each neuron, such as batch norm.
 
-        Behind a linear layer it is folded into that layer (``W' = g W``, ``b' = g b + t``), behind
-        a ReLU into the next one (``W' = W diag(g)``, ``b' = b + W t``): the network knows by how
-        much its parameters then move when the trained ones do.
+        After a linear layer it is folded into that layer (``W' = g W``, ``b' = g b + t``), after a
+        ReLU into the next one (``W' = W diag(g)``, ``b' = b + W t``). The network holds by how much
+        its parameters then move with the trained ones.
         """
         self._not_done(where)
         for part in (scale, shift):

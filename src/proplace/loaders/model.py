@@ -1,4 +1,4 @@
-"""A whole model: the network, and how a table becomes what the network sees."""
+"""A model from the table to the class: the network and its preprocessing."""
 
 from __future__ import annotations
 
@@ -57,34 +57,34 @@ _SINGLE = 2.0**-22  # relative: each constant of a scaler in float32 is rounded 
 class Model:
     """A trained model from the table to the class.
 
-    Make one with :meth:`of`. Wherever a network is taken, the model itself (a fitted pipeline, a
-    module, a file) may be given instead, and is read in the same way.
+    Make one with :meth:`of`. Functions that take a model also take its source (a fitted pipeline, a
+    module, a file).
 
     Attributes
     ----------
     network
         The trained layers, taking rows as ``schema`` encodes them.
     schema
-        The columns of the table that the model looks at, in original units, encoded as the model
+        The columns of the table that matter for the model, in original units, encoded as the model
         itself does it. Rules, ranges, steps and directions can be added with :meth:`with_schema`.
     classes
         Label of each class of the network.
     has_preprocessing
-        Whether the source does anything to the table in front of its layers. If not, the table may
-        be encoded by any schema of the right width.
+        True if the model prepares the table before its layers. If not, any schema of the right width
+        may encode the table.
     has_column_names
-        Whether the columns have names of their own; else they are known by their order.
+        True if the columns have names. If not, their order counts.
     origin
-        The name and digest of the file that the model was read from, or what it was in memory.
+        Name and digest of the file, or type of the object in memory.
     declared
-        Whether the user described the columns (:meth:`with_schema`). If not, an explainer drafts
+        True if the user described the columns (:meth:`with_schema`). If not, an explainer drafts
         ranges and readable steps for the numbers of a model that encodes its table itself.
     labelled
-        Whether the source names its classes. If not, they are called 0, 1, ... here, which says nothing
-        about what they mean; :meth:`with_classes` says it.
+        True if the original model names its classes. If not, they are called 0, 1, ... until
+        :meth:`with_classes` names them.
     bare
-        Whether it was given as a :class:`Network`, which counts its classes as the model does beside
-        which it is put.
+        True if it was given as a :class:`Network`, whose classes are counted as those of the current
+        model.
     threshold
         The cut-off that was stated for it, None for none. The output bias of ``network`` holds it.
     earlier_encodings
@@ -134,8 +134,7 @@ class Model:
         cutoff
             The probability from which the model gives a label, as in ``{"approved": 0.7}``. A number
             is that of label 1 of the labels 0 and 1, or of True. It needs two classes. The original
-            model is asked for its probabilities, and gives the label iff that of the label is at least
-            the cut-off.
+            model gives the label iff its probability of the label is at least the cut-off.
 
         Examples
         --------
@@ -243,7 +242,7 @@ class Model:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
-        """Read a model file; the same as :meth:`of` with a path."""
+        """Read a model file, as :meth:`of` does with a path."""
         return cls.of(Path(path))
 
     def to_dict(self) -> dict[str, Any]:
@@ -302,12 +301,12 @@ class Model:
 
     @property
     def cutoff(self) -> dict[Label, float] | None:
-        """The label and the probability from which the model gives it; None where none was stated."""
+        """Label and the probability from which the model gives it, or None."""
         if self.threshold is None:
             return None
         return {self.classes[self.threshold.number]: self.threshold.p}
 
-    # -- what it says --------------------------------------------------------------------------
+    # -- classes -------------------------------------------------------------------------------
 
     def table(self, X: pd.DataFrame | npt.ArrayLike) -> pd.DataFrame:
         """Return rows as a table with the columns of the schema.
@@ -334,10 +333,10 @@ class Model:
         return pd.DataFrame(rows, columns=list(self._columns)).infer_objects()
 
     def encode(self, X: pd.DataFrame | npt.ArrayLike) -> Array:
-        """Encode a table as the model itself does: rows of the network.
+        """Encode a table as the original model does: rows of the network.
 
         Numbers may lie outside of the ranges of the schema: the model takes any. True and
-        false count as 1 and 0 where nobody has described the column.
+        false count as 1 and 0 unless a schema describes the column.
         """
         table = self.table(X)
         return _encoded(self.schema, table if self.declared else _counted(self.schema, table))
@@ -348,11 +347,11 @@ class Model:
 
     @property
     def has_original(self) -> bool:
-        """Whether the source itself is at hand: see :meth:`predict_original`."""
+        """True if the original model can be run: see :meth:`predict_original`."""
         return self._original is not None
 
     def predict_original(self, X: pd.DataFrame | npt.ArrayLike) -> npt.NDArray[Any] | None:
-        """Class label of each row by the source itself; None where it is not at hand."""
+        """Class label of each row by the original model, None without it."""
         if self._original is None:
             return None
         if self.threshold is not None and self.threshold.logit:
@@ -372,7 +371,7 @@ class Model:
         return np.array(self.classes, dtype=object)[numbers]
 
     def target(self, label: Label) -> int:
-        """Return the number of a class, given by its label; classes 0, 1, ... are their own labels.
+        """Return the number of a class from its label. Classes 0, 1, ... are their own labels.
 
         Numbers are compared by value: 1.0 and ``np.int64(1)`` are the label 1, and 1 is the label True.
         """
@@ -406,7 +405,7 @@ class Model:
         margin: Margin | None,
         box: tuple[Array, Array] | None = None,
     ) -> float | Array:
-        """Return the margin to ask for at encoded rows, worked out for the table's own numbers.
+        """Return the required margin at encoded rows, computed for the numbers of the table.
 
         With ``box``, the ends of a box around each row: what covers every point of it.
 
@@ -445,7 +444,7 @@ class Model:
         )
 
     def without_original(self) -> Model:
-        """Return what was read of the model, as it is kept beside results."""
+        """Return the imported model without its original, as results save it."""
         return Model(
             self.network,
             self.schema,
@@ -464,25 +463,25 @@ class Model:
 
     @property
     def encoding(self) -> str:
-        """SHA-256 of how a table becomes rows; empty where rows are taken as they are."""
+        """SHA-256 of the encoding of a table, empty for a model without preprocessing."""
         if not self.has_preprocessing:
             return ""
         parts = json.dumps([_encoding(feature) for feature in self.schema.features])
         return hashlib.sha256(parts.encode()).hexdigest()
 
     def _encodings(self) -> tuple[str, ...]:
-        """Encodings so far; none of rows that are taken as they are."""
+        """Return the encodings so far, none for a model without preprocessing."""
         found = dict.fromkeys((*self.earlier_encodings, self.encoding))
         return tuple(found) if self.encoding else ()
 
     @property
     def coordinates(self) -> str:
-        """To which models a box of networks belongs: how a table becomes rows, and the cut-off."""
+        """Encoding and cut-off of the models that a shift set belongs to."""
         return self.encoding + ("" if self.threshold is None else self.threshold.tag)
 
     @property
     def earlier_coordinates(self) -> tuple[str, ...]:
-        """Coordinates of boxes made before columns got other names or were called true or false."""
+        """Coordinates before columns got other names or became true or false."""
         tag = "" if self.threshold is None else self.threshold.tag
         return tuple(encoding + tag for encoding in self.earlier_encodings)
 
@@ -498,10 +497,10 @@ class Model:
         return offset, scale
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers search with what was read; the source itself stays where it is.
+        # workers search with the imported network alone
         return {**self.__dict__, "_original": None, "_probabilities": None}
 
-    # -- the source as referee -----------------------------------------------------------------
+    # -- comparison with the original model ---------------------------------------------------------
 
     def check_agreement(self, X: pd.DataFrame, *, what: str = "training") -> None:
         """Raise unless the original model gives each row the class that is read here.
@@ -551,7 +550,7 @@ class Model:
     # -- what the user adds --------------------------------------------------------------------
 
     def with_threshold(self, threshold: Threshold) -> Model:
-        """Return the same model with a cut-off; see :meth:`of`."""
+        """Return the same model with a cut-off (see :meth:`of`)."""
         if self.threshold is not None:
             if self.threshold == threshold:
                 return self
@@ -574,10 +573,9 @@ class Model:
     def with_schema(self, schema: Schema, *, scaled_twice: bool = False) -> Model:
         """Return the same model with the user's ranges, steps, directions, labels and rules.
 
-        A model that preprocesses its table knows how each column is encoded; that is kept, and
-        columns are matched by name. Any other model takes the schema as it is, but a network that
-        scales its own inputs takes no schema that scales them too, unless ``scaled_twice`` says that
-        it was trained on such inputs.
+        A model with preprocessing keeps its encoding of each column, and columns are matched by name.
+        Any other model takes the schema as it is. But a network that scales its own inputs takes no
+        schema that scales them too, unless it was trained on such inputs (``scaled_twice``).
         """
         if not self.has_preprocessing:
             return self._encoded_by(schema, scaled_twice=scaled_twice)
@@ -627,10 +625,10 @@ class Model:
         return dataclasses.replace(found, declared=self.declared)
 
     def _seen_through(self, schema: Schema) -> Network:
-        """Return the network on the rows of a schema that calls some of its numbers yes or no.
+        """Return the network on the rows of a schema that makes some of its numbers yes or no.
 
-        Such a column is 0 or 1 where the model's own held the scaled number. Where that number was 0
-        or 1 itself, the network stays as it is.
+        Such a column is 0 or 1 in place of the scaled number. If that number was 0 or 1 itself, the
+        network stays as it is.
         """
         net = self.network
         scale = np.ones(net.inputs) if net.scale is None else net.scale.copy()
@@ -688,8 +686,7 @@ class Model:
     def with_classes(self, labels: Sequence[Label]) -> Model:
         """Return the same model with the labels of its classes, in the order of the network.
 
-        For models that do not name their classes (torch, Keras, bare networks), where results or
-        promises call them something.
+        For models that do not name their classes (torch, Keras, a :class:`Network`).
 
         Examples
         --------
@@ -729,7 +726,7 @@ class Model:
         return self._with_names(dict(zip(self._columns, names, strict=True)))
 
     def with_names_of_table(self, names: Iterable[str]) -> Model:
-        """Return the model under a table's names of its columns, where an exporter has changed them.
+        """Return the model with the column names of a table, if an exporter has changed them.
 
         skl2onnx writes ``monthly_income`` for ``monthly income`` and ``monthly-income``.
         """
@@ -783,7 +780,7 @@ def _damaged(origin: Origin) -> ModelFileError:
 def _behind(
     change: Callable[[pd.DataFrame], pd.DataFrame], ask: Callable[[pd.DataFrame], Any] | None
 ) -> Callable[[pd.DataFrame], Any] | None:
-    """Return what asks the source about a changed table; None where it is not at hand."""
+    """Return a function of the original model that takes a changed table, or None without it."""
     return None if ask is None else lambda table: ask(change(table))
 
 
@@ -818,7 +815,7 @@ def _encoded(schema: Schema, table: pd.DataFrame) -> Array:
 
 
 def _encoding(feature: AnyFeature) -> list[Any]:
-    """What decides how the cells of a feature are encoded; two labels that are numbers are one."""
+    """Return the facts that decide how the cells of a feature are encoded."""
     if isinstance(feature, Binary) and not any(isinstance(v, str) for v in feature.labels):
         low, high = (float(value) for value in feature.labels)
         return [feature.name, low, high - low]
@@ -833,7 +830,7 @@ def _encoding(feature: AnyFeature) -> list[Any]:
 def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
     """Return the model's encoding with everything else as the user gave it.
 
-    ``single`` says that the model holds its numbers in float32 or less.
+    ``single`` is True for a model with numbers in float32.
     """
     if isinstance(own, Continuous) and isinstance(given, (Binary, Ordinal)):
         return _stepped(own, given)
@@ -883,12 +880,12 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
 
 
 def _in_range(feature: Continuous, missing: Label | None) -> bool:
-    """Whether what a missing cell counts as lies in the range of a number."""
+    """Return True if the value of a missing cell lies in the range of a number."""
     return missing is None or bool(feature.read(pd.Series([missing]))[1][0])
 
 
 def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
-    """Return a number of the model that has a few values only, as the user says."""
+    """Return a number of the model with the few values of the user."""
     numbers = given.labels if isinstance(given, Binary) else given.numbers
     if any(isinstance(v, str) for v in numbers):
         raise SchemaError(
@@ -907,14 +904,14 @@ def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
 
 
 def _is_single(offset: float, scale: float) -> bool:
-    """Whether a scaling was computed from float32 numbers, as (x - o) / s, (x - o) * s or x * s + o."""
+    """Return True for a scaling of float32 numbers: (x - o) / s, (x - o) * s or x * s + o."""
     return any(map(_of_single, (scale, 1.0 / scale))) and any(
         map(_of_single, (offset, offset / scale))
     )
 
 
 def _of_single(value: float) -> bool:
-    """Whether a value is a float32 number, but for the rounding of float64."""
+    """Return True for a float32 number, but for the rounding of float64."""
     with np.errstate(over="ignore"):
         near = float(np.float32(value))
     return abs(value - near) <= 2.0**-50 * abs(value)
@@ -925,7 +922,7 @@ def _kind(feature: AnyFeature) -> str:
 
 
 def _check_scaling(own: Continuous, given: Continuous, single: bool) -> None:
-    """Raise where a schema scales a number otherwise than the model, whose own scaling is kept.
+    """Raise if a schema scales a number otherwise than the model, whose own scaling is kept.
 
     The same scaler in float32 (an exported file) and in float64 (the pipeline itself) differs by
     rounding. A schema that was drafted from one of them fits the other.

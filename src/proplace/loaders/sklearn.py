@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Step = Callable[[Trace, str, Any, Value], Value]
 
-# Classifiers whose scores (decision_function) are linear; the class is that of the largest.
+# classifiers with linear scores (decision_function), the largest of which decides the class
 _LINEAR = (LinearSVC, SGDClassifier, RidgeClassifier, RidgeClassifierCV, Perceptron)
 
 
@@ -133,7 +133,7 @@ class _Pipeline:
         return tuple(c.item() if isinstance(c, np.generic) else c for c in labels)
 
     def table(self, frame: pd.DataFrame) -> Any:
-        """Return a table as the source takes it; what it never looks at may be left out."""
+        """Return a table as the original model takes it."""
         whole = self.trace.table(frame)
         # An imputer of decimals rejects whole numbers, which decoded rows of decimals can be.
         numeric = self.trace.flow.numeric
@@ -295,7 +295,7 @@ _NEXT = (
 
 
 def apply(trace: Trace, path: str, step: Any, value: Value) -> Value:
-    """Lead columns through one step of a pipeline; ``path`` names it, such as ``prepare.scale``."""
+    """Lead columns through one step of a pipeline, whose ``path`` is such as ``prepare.scale``."""
     if step is None or (isinstance(step, str) and step == "passthrough"):
         return value
     if isinstance(step, FunctionTransformer) and step.func is None:  # 'passthrough', once fitted
@@ -315,7 +315,7 @@ def check_fitted(where: str, estimator: Any) -> None:
         check_is_fitted(estimator)
     except NotFittedError:
         raise ModelNotSupportedError(f"{where} is not fitted; call fit() first") from None
-    except TypeError:  # not an estimator at all; refused by its class
+    except TypeError:  # not an estimator at all: refused by its class
         return
 
 

@@ -66,9 +66,9 @@ class Value:
     Attributes
     ----------
     entries
-        Columns in front of the first trained layer, numbers of neurons behind it.
+        Columns before the first trained layer, numbers of neurons after it.
     step
-        None in front; behind, after which step the neurons are, so that branches are seen.
+        None before the first layer, then the step that the neurons come from, so that branches are seen.
     whole
         True if the numbers were cut to whole ones.
     """
@@ -79,14 +79,14 @@ class Value:
 
 
 class Trace:
-    """What a model does to a row.
+    """The path of a row through a model.
 
     Parameters
     ----------
     title
-        What to call the model in messages, such as ``the forward of Net``.
+        Name of the model in messages, such as ``the forward of Net``.
     linear
-        What the framework calls a linear layer.
+        Name of a linear layer in the framework.
     """
 
     def __init__(self, title: str, linear: str) -> None:
@@ -121,7 +121,7 @@ class Trace:
         return set(self.flow.used(self.columns))
 
     def table(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the columns of the model; those without any effect may be absent from ``frame``."""
+        """Return the columns of the model. Columns without any effect may be absent from ``frame``."""
         used = self.used()
         cells = {
             title: frame[title]
@@ -226,7 +226,7 @@ class Trace:
         return Value(entries(sums).reshape(a.shape))
 
     def arithmetic(self, where: str, sign: str, left: Any, right: Any) -> Value:
-        """Take ``left + right``, and likewise -, * and /; one side may be fixed numbers."""
+        """Take ``left + right``, and likewise -, * and /. One side may be fixed numbers."""
         if isinstance(left, Value) and isinstance(right, Value):
             if left.step is not None or right.step is not None:
                 self.branches(where)
@@ -496,13 +496,13 @@ class Trace:
         return Value(np.arange(int(np.prod(shape, initial=1))).reshape(shape), self._step)
 
     def _newest(self, where: str, value: Value) -> Value:
-        """Return the value if it is what the newest step gave; else it goes two ways."""
+        """Return the value of the newest step. Any older value goes two ways."""
         if value.step != self._step:
             self.branches(where)
         return value
 
     def _shape_behind(self, where: str, value: Value) -> tuple[int, ...]:
-        """Shape of a row of neurons; in front of the first layer the chain refuses it."""
+        """Return the shape of a row of neurons. The chain refuses it before the first layer."""
         if value.step is not None:
             return self._newest(where, value).entries.shape
         shape: tuple[int, ...] = self.numbers(where, value).shape
@@ -519,7 +519,7 @@ def entries(items: Sequence[Any]) -> Entries:
 
 
 def check_labels(where: str, count: int) -> None:
-    """Raise where a column would have more categories than the limit."""
+    """Raise if a column has more categories than the limit."""
     if count > LABELS:
         raise ModelNotSupportedError(
             f"{where} knows {count:,} categories of a column; at most {LABELS:,} are read. "
@@ -528,7 +528,7 @@ def check_labels(where: str, count: int) -> None:
 
 
 def _check_spread(where: str, shape: tuple[int, ...], *sides: Entries) -> None:
-    """Raise where one column is used against several; rows of fewer columns would pass so."""
+    """Raise if one column stands against several, as rows of fewer columns would pass."""
     if any(side.shape != shape for side in sides):
         raise AmbiguousWidth(
             f"{where} takes one column against several numbers or columns; write the column as "

@@ -48,20 +48,20 @@ _ROUNDING = {"float64": 1e-9, "float32": 1e-5}
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A trace, and the original model that it must agree with.
+    """A trace, and its original model.
 
     Attributes
     ----------
     trace
-        What was read.
+        The imported layers and columns.
     run
-        The original: from a table with the columns of the trace to its outputs, one row for each.
+        The original model: outputs, one row each, for a table with the columns of the trace.
     precision
-        The arithmetic of the original; float64 only if its outputs are that exact.
+        Arithmetic of the original model, float64 only if its outputs are that exact.
     advice
-        What to do where both differ.
+        Next step if both differ.
     has_column_names
-        True if the model knows its columns by name.
+        True if the columns of the model have names.
     integers
         Columns that take whole numbers only.
     """
@@ -100,7 +100,7 @@ class Reading:
 
     @property
     def form(self) -> Form:
-        """What the outputs are."""
+        """Form of the outputs."""
         return self.trace.chain.activation or "logits"
 
     def _probe(self, schema: Schema) -> pd.DataFrame:
@@ -116,7 +116,7 @@ class Reading:
         return table
 
     def _outputs(self, frame: pd.DataFrame) -> Array:
-        """Run the original; columns that it never looks at may be left out."""
+        """Run the original model."""
         trace = self.trace
         cells: dict[str, Any] = dict(trace.table(frame))
         for title, column in cells.items():
@@ -146,7 +146,7 @@ class Reading:
         return values
 
     def _compared(self, network: Network, rows: Array, table: pd.DataFrame) -> Precision:
-        """Say what the model computes in, having compared its outputs with the network's."""
+        """Compare the outputs of both, and return the arithmetic of the original model."""
         title = self.trace.title
         try:
             outputs = self._outputs(table)
@@ -413,7 +413,7 @@ def chosen_logits(outputs: int) -> Array:
 def understood(
     path: Path, name: str, value: npt.NDArray[Any], labels: list[Any] | None, logits: Array
 ) -> Output:
-    """Say what an output is, given its ``value`` on ``logits``, or refuse the graph."""
+    """Find the kind of an output from its ``value`` on ``logits``, or refuse the graph."""
     if labels is not None and (len(labels) != max(2, logits.shape[1]) or not _rising(labels)):
         raise _refused(path, name, f"names the classes {labels[:20]}, not in rising order")
     if value.dtype.kind == "f":
@@ -468,7 +468,7 @@ def _refused(path: Path, name: str, why: str) -> ModelNotSupportedError:
 
 
 def allowance(network: Network, X: Array, arithmetic: Precision) -> Array:
-    """How far rounding may take each row's logits, shape (n, 1)."""
+    """Return how far rounding may move the logits of each row, shape (n, 1)."""
     return _ROUNDING[arithmetic] * _magnitude(network, X)
 
 

@@ -46,7 +46,7 @@ from proplace.certification import DOUBLE, rounding_error
 from proplace.core.errors import InputError, ModelNotSupportedError, SolverError
 from proplace.core.network import Network
 from proplace.core.shifts import Shifts
-from proplace.loaders.coordinates import with_cutoff_of
+from proplace.loaders.align import with_cutoff_of
 from proplace.loaders.model import Model
 from proplace.retrain.promised import (
     UNITS,

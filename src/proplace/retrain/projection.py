@@ -23,7 +23,7 @@ from proplace.core.errors import DeltaError
 from proplace.core.layer_box import sum_down, sum_up
 from proplace.core.network import Layer
 from proplace.core.shifts import Shifts, outside
-from proplace.loaders.coordinates import shifts_for
+from proplace.loaders.align import shifts_for
 from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.model import Model
 

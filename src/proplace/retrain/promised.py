@@ -15,7 +15,7 @@ from proplace.core.shifts import Shifts
 from proplace.core.text import listing
 from proplace.explain.prove import range_box
 from proplace.explain.results import Explanations
-from proplace.loaders.coordinates import one_cutoff, recoded, with_classes_of
+from proplace.loaders.align import one_cutoff, recoded, with_classes_of
 from proplace.loaders.model import Model
 from proplace.tables.rows import as_frame
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 
 import proplace as pp
 from proplace.core.errors import InputError
-from proplace.loaders.coordinates import (
+from proplace.loaders.align import (
     in_coordinates_of,
     recoded,
     rounding_in_coordinates_of,

@@ -1,6 +1,6 @@
-r"""A retrained model, or another one, in the coordinates of the model in use.
+r"""A retrained model, or another one, in the coordinates of the current model.
 
-Both models look at the same table. Let :math:`x` be a row as the model in use encodes it and
+Both models look at the same table. Let :math:`x` be a row as the current model encodes it and
 :math:`x'` the same row as the retrained one does, whose scalers and encoders were fitted again. Column
 by column :math:`x' = A x + a`: numbers are scaled in another way, categories stand in another order or
 lack another column. With :math:`u = s \odot x + t` for what the first layer in use sees and
@@ -10,19 +10,19 @@ lack another column. With :math:`u = s \odot x + t` for what the first layer in 
     W' u' + b' = \underbrace{W' M' S' A S^{-1}}_{W''} u + b'' ,
 
 so that the retrained model is a network behind the input transform in use, and its parameters can be
-compared with those in use one by one. The identity holds for every row of the table; in floats it holds
-to rounding, and where nothing was fitted again nothing is computed at all.
+compared with those in use one by one. The identity holds for every row of the table, in floats to
+rounding. If nothing was fitted again, nothing is computed at all.
 
 A matrix :math:`M` in front of the layers in use (PCA) has no inverse in general. Then there must be a
 :math:`W''` with :math:`W'' M S = W' M' S' A`, or the models cannot be compared.
 
-Where the other model is not compared but has a say of its own, its trained layers must stay as they are,
-so that a delta speaks of its own weights. Then the recoding joins its input transform,
+If the other model is not compared but required to accept, its trained layers must stay as they are, so
+that a delta refers to its own weights. Then the recoding joins its input transform,
 
 .. math::
     u' = M' \bigl(s' \odot (A x + a) + t'\bigr) + c' ,
 
-which is again a scale and a shift where :math:`A` is diagonal, else a matrix and an offset.
+which is again a scale and a shift for a diagonal :math:`A`, else a matrix and an offset.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
     from proplace.core.transforms import Fold
     from proplace.schema.rules import AnyFeature
 
-_EXACT = 1e-9  # relative; what solving for a matrix may lose
+_EXACT = 1e-9  # relative loss of solving for a matrix
 _ROUNDING = 2.0**-48  # relative: far more than the roundings of a sum of a few products
-_SAFE = 2.0**-40  # relative; far more than the roundings of sums of thousands of products
+_SAFE = 2.0**-40  # relative: far more than the roundings of sums of thousands of products
 _SUBSETS = 256  # of numbers that may be true or false in a table
 
 _KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
 
 
 def models_of(sources: Sequence[object]) -> list[Model]:
-    """Models of networks, modules or files; one without a cut-off has that of the first."""
+    """Read several models. A model without a cut-off gets that of the first."""
     first, *rest = [Model.of(source) for source in sources]
     return [first, *(with_cutoff_of(first, other) for other in rest)]
 
 
 def shifts_for(model: Model, delta: Delta) -> Shifts:
-    """Read ``delta`` for a model; a box must be of models that encode their tables as it does.
+    """Read ``delta`` for a model. A shift set must be of models that encode their tables as it does.
 
     The same numbers in the first layer mean something else behind another scaler.
     """
@@ -115,7 +115,7 @@ def networks_alike(sources: Sequence[object]) -> list[Network]:
 def in_coordinates_of(base: Model, other: Model) -> Network:
     """Return the network of ``other`` as one that takes the rows of ``base``.
 
-    Raises InputError, with the reason, where there is none.
+    Raises InputError with the reason if there is none.
     """
     if other.classes != base.classes:
         raise InputError(
@@ -133,7 +133,10 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
         return net
     first = net.layers[0]
     W, b = theirs.fold(first.W, first.bias)
-    W, b = W @ A, b + W @ a  # of the rows in use; next, of what the first layer in use sees
+    W, b = (
+        W @ A,
+        b + W @ a,
+    )  # first of the encoded rows, then of the inputs of the first layer in use
     W = _behind_scale(base, W) if own.matrix is None else _behind_matrix(base, W)
     b = b - W @ own(np.zeros((1, base.network.inputs)))[0]
     bias: Array | None = b
@@ -150,7 +153,7 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
 
 
 def rounding_in_coordinates_of(base: Model, other: Model) -> tuple[Array, Array]:
-    """How far the first layer of :func:`in_coordinates_of` can be from the one in real numbers.
+    """Return how far the first layer of :func:`in_coordinates_of` can be from the exact one.
 
     For each weight and each bias. The bias also bears what a label of some column is off by where the
     recoding of labels was solved for.
@@ -189,12 +192,12 @@ def _residual(base: Model, other: Model, A: Array, a: Array) -> Array:
 
 
 def _on_inputs(fold: Fold | None, count: int) -> Fold | None:
-    """What is folded into a first layer, which scales rows alone, for another number of inputs."""
+    """Return the fold of a first layer, which scales rows alone, for another number of inputs."""
     return fold and dataclasses.replace(fold, columns=np.ones(count), shift=np.zeros(count))
 
 
 def described_as(base: Model, other: Model) -> Model:
-    """Return another model with the names of the model in use and its numbers that are true or false."""
+    """Return another model with the column names of the current model and its binary numbers."""
     other = other.with_names_of_table(base.schema.by_name)
     if not other.has_preprocessing:
         return other
@@ -228,12 +231,12 @@ def network_named(model: Model, digest: str, row: Sequence[float] | None) -> Net
 
 
 def with_classes_of(base: Model, other: Model) -> Model:
-    """Return another model with the labels of the model in use, if it has none.
+    """Return another model with the labels of the current model, if it has none.
 
-    Labels that are the same mean the same. A bare :class:`Network` counts its classes as the model in
-    use does. Any other model without labels may mean anything by its numbers.
+    Equal labels have one meaning. A :class:`Network` counts its classes as the current model does. The
+    numbers of any other model without labels may have any meaning.
 
-    Raises TargetError where it cannot be told.
+    Raises TargetError for such a model.
     """
     if other.labelled or base.classes == other.classes:
         return other
@@ -247,11 +250,11 @@ def with_classes_of(base: Model, other: Model) -> Model:
 
 
 def with_cutoff_of(base: Model, other: Model) -> Model:
-    """Return another model with the cut-off of the model in use, if it states none.
+    """Return another model with the cut-off of the current model, if it states none.
 
-    Labels that are the same mean the same; numbers without labels are those of the model in use.
+    Equal labels have one meaning. Numbers without labels are those of the current model.
 
-    Raises TargetError where it has not the label of the cut-off.
+    Raises TargetError for a model without the label of the cut-off.
     """
     if base.threshold is None or other.threshold is not None:
         return other
@@ -271,7 +274,7 @@ def with_cutoff_of(base: Model, other: Model) -> Model:
 
 
 def one_cutoff(bases: Sequence[Model]) -> Model | None:
-    """Return the first of the models of some promises; they must have one cut-off; None for none."""
+    """Return the first of the models of some promises, which must share a cut-off, or None."""
     found = {Threshold.of_box(base.coordinates) for base in bases}
     if len(found) > 1:
         words = listing([base.cutoff or "none" for base in bases])
@@ -286,8 +289,8 @@ def one_cutoff(bases: Sequence[Model]) -> Model | None:
 def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, Array]:
     """Boxes of rows of ``base`` as boxes of rows of ``other`` that contain them.
 
-    A model that neither names nor encodes its columns takes the rows of ``base`` as they are. Where the
-    models encode alike, so does any other, exactly; else the ends are rounded outwards.
+    A model that neither names nor encodes its columns takes the rows of ``base`` as they are. If the
+    models encode alike, so does any other, exactly. Else the ends are rounded outwards.
 
     Raises InputError, with the reason, where the models look at other columns or labels.
     """
@@ -319,12 +322,11 @@ def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, 
 def taking_rows_of(base: Model, other: Model) -> Model:
     """Return ``other`` as a model that takes the rows of ``base``, with the same trained layers.
 
-    What it asks of the table is unchanged; only how it gets there from the rows of ``base`` differs. The
-    composed transform is worked out in floats, so each entry is off by a few units in its last place
-    (none where nothing was fitted again). What is proved about the network is proved about that map;
-    that the model itself says the same is for :meth:`Model.predict_original` to tell.
+    The composed transform is computed in floats, so each entry is off by a few units in its last place
+    (exact if nothing was fitted again). Proofs are about that map. :meth:`Model.predict_original` shows
+    that the original model agrees.
 
-    Raises InputError, with the reason, where there is none.
+    Raises InputError with the reason if there is none.
     """
     other = _under_names_of(base, other)
     if other.classes != base.classes:
@@ -364,7 +366,7 @@ def _behind_recoding(net: Network, A: Array, a: Array) -> Network:
 
 
 def _under_names_of(base: Model, other: Model) -> Model:
-    """Return a model under the names of the model in use; columns without names have its order."""
+    """Return a model with the column names of the current model, in its order if it has none."""
     if other.has_column_names:
         return other.with_names_of_table(base.schema.by_name)
     if len(other._columns) != len(base._columns):
