@@ -557,6 +557,21 @@ def test_a_layer_that_was_changed_is_noticed():
         Model.of(source)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["one_input", "embedded_pair"])
+def test_onnx_export_is_read_or_sent_to_the_original_model(name, tmp_path):
+    pytest.importorskip("onnx")
+    source, path = trained(name), tmp_path / "m.onnx"
+    source.export(path, format="onnx", verbose=False)
+    table = table_of(name, people())
+    if name == "embedded_pair":  # Keras writes categories with Less and Where
+        with pytest.raises(ModelNotSupportedError, match="give the original model to Model"):
+            Model.of(path)
+        assert Model.of(source).has_original
+    else:
+        assert (Model.of(path).predict(table) == Model.of(source).predict(table)).mean() > 0.99
+
+
 def test_labels_of_two_words_may_be_described_as_a_choice():
     i = inputs("age", "job")
     columns = [scaled(i["age"], "age"), L.CategoryEncoding(2, "one_hot")(i["job"])]

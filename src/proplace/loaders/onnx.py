@@ -51,7 +51,7 @@ _NUMPY = {1: np.float32, 11: np.float64, 7: np.int64, 6: np.int32, 9: np.bool_, 
 _READ = (
     "only Gemm, MatMul, Add, Relu, BatchNormalization, scaling by constants, encoders and selections "
     "of columns before the first layer, and a last Sigmoid or Softmax are read. Train the model with "
-    "those"
+    "those, or give the original model to Model.of"
 )
 
 

@@ -56,7 +56,6 @@ def from_torch(module: object) -> Model:
         weights are a fixed linear map of the labels. Columns are called x0, x1, ... until a schema
         names them.
 
-
         Batch norm (in evaluation mode) after a Linear layer is folded into that layer, batch norm
         after a ReLU into the next Linear layer, and so are other fixed factors and shifts. Its
         weights and statistics count as fixed. Shifts (delta) still refer to the weights and biases
