@@ -1,11 +1,11 @@
-"""How long an audit takes, and how much memory.
+"""Time and memory of audits.
 
 ``python benchmarks/audit.py [--promises 100000]``
 
-A ledger is filled with promises of one model: rows that it accepts, written as they are (audits do not
-look at certificates), a third of them with a box around the point. Then three retrained models are
-audited, on one thread: the one in use, which lies in the promised set, another one, and one of another
-architecture, both behind scalers that were fitted again. Memory is the largest growth of the process.
+A ledger is filled with promises of one model, a third of them with a box. Audits do not read
+certificates, so these are placeholders. Then three models are audited on one thread: the current one,
+which lies in the promised shift set, a retrained one, and one of another architecture. The other two
+have scalers that were fitted again. Memory is the growth of the process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DELTA = 0.01
 
 
 def table_of(count: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """People, and who is accepted."""
+    """Return people and their labels."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(count, COLUMNS)) * rng.uniform(1, 100, COLUMNS)
     table = pd.DataFrame(X, columns=[f"c{n}" for n in range(COLUMNS)])
@@ -50,7 +50,7 @@ def table_of(count: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def trained(seed: int, sizes: tuple[int, ...]) -> object:
-    """A pipeline of a scaler and a network."""
+    """Return a pipeline of a scaler and a network."""
     mlp = MLPClassifier(sizes, max_iter=30, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -89,10 +89,10 @@ def fill(path: Path, pipe: object, count: int) -> None:
 
 
 def main() -> None:
-    """Fill, audit, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Fill a ledger, audit it and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--promises", type=int, default=100_000)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     pipe = trained(0, (20, 20))
     new = {
         "in the set": pipe,
@@ -102,8 +102,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "promises.db"
         start = time.perf_counter()
-        writer = multiprocessing.Process(target=fill, args=(path, pipe, asked.promises))
-        writer.start()  # in another process, whose memory is not counted
+        writer = multiprocessing.Process(target=fill, args=(path, pipe, options.promises))
+        writer.start()  # its memory is not counted
         writer.join()
         print(f"written in {time.perf_counter() - start:.1f} s, {path.stat().st_size / 1e6:.0f} MB")
         with pp.Ledger(path) as ledger:

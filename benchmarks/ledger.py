@@ -1,8 +1,8 @@
-"""How long a ledger of many promises takes, how large it is, and how much memory that needs.
+"""Time, size and memory of a ledger with many promises.
 
 ``python benchmarks/ledger.py [--promises 1000000] [--postgresql | --place PLACE]``
 
-One certified answer is issued to 2,000 people, words and checks included, and then written for all the
+One certified counterfactual is issued to 2,000 people, with words and checks, and then written for all
 others in transactions of 10,000, so that the figures are those of the ledger. Then promises are listed,
 two networks are audited, the ledger is verified, and a person is erased. Default: a temporary file.
 ``--postgresql`` starts a server of its own. ``--place postgresql://...`` must be an empty database.
@@ -28,7 +28,7 @@ FEW = 2_000
 
 
 def answer() -> Explanations:
-    """A certified answer for one person."""
+    """Return a certified counterfactual of one person."""
     schema = pp.Schema(
         [pp.Continuous(f"feature_{n}", 0, 100, step=1) for n in range(10)],
     )
@@ -38,12 +38,12 @@ def answer() -> Explanations:
 
 
 def memory() -> float:
-    """The most memory that the process ever had, in MB."""
+    """Return the largest memory of the process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def timed(what: str, action: object, per: int = 0) -> object:
-    """Call something and print how long it took."""
+    """Call a function and print its time."""
     start = time.perf_counter()
     found = action()  # type: ignore[operator]
     took = time.perf_counter() - start
@@ -53,13 +53,13 @@ def timed(what: str, action: object, per: int = 0) -> object:
 
 
 def issue(ledger: pp.Ledger, one: Explanations, count: int) -> None:
-    """Issue the answer to so many people, as users do."""
+    """Issue a counterfactual to many people, as users do."""
     many = Explanations(list(one) * count, provenance=one.provenance)
     ledger.issue(many, [f"first-{n}" for n in range(count)], expires="2999-12-31")
 
 
 def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
-    """Write the same promise to so many people: no words are made, and no proof is checked again."""
+    """Write the same promise to many people, without sentences and checks."""
     (number,) = ledger.issue(one, ["somebody"]).ids
     first = draft(one[0], "somebody", ledger.promise(number).terms.digest, None, check=False)
     for start in range(0, count, PART):
@@ -71,13 +71,13 @@ def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
 
 
 def changed(one: Explanations, by: float) -> pp.Network:
-    """The network of an answer with every bias moved."""
+    """Return the network of a counterfactual with every bias moved."""
     net = one[0].setting.current.network
     return net.with_layers((layer.W, layer.bias + by) for layer in net.layers)
 
 
 def last_verdicts(ledger: pp.Ledger) -> object:
-    """A page of the verdicts of the latest audit."""
+    """Return a page of the verdicts of the latest audit."""
     (*_, audit) = ledger.entries(kinds=["audited"])
     return ledger.verdicts(audit.seq, ["broken"], size=50)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
+
 import pytest
 
 import proplace as pp
@@ -22,7 +25,7 @@ def test_database_of_something_else_is_left_alone(server):
 
 def test_create_false_makes_no_ledger(server):
     place = server.new()
-    with raises(LedgerError, match="no ledger"):
+    with raises(LedgerError, match="not a ledger"):
         pp.Ledger(place, create=False)
 
 
@@ -90,3 +93,13 @@ def test_those_who_issue_need_no_right_to_delete(server, result):
             assert ledger.verify().erased == 0
     finally:
         server.execute(name, "DROP OWNED BY issuer", "DROP ROLE issuer")
+
+
+def test_entries_close_their_cursor_if_caller_stops_early(server, result):
+    with pp.Ledger(server.new()) as ledger:
+        ledger.issue(result, ["a", "b", "c"])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert next(ledger.entries()).kind == "opened"
+            gc.collect()
+        assert caught == []

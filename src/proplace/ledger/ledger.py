@@ -356,8 +356,9 @@ class Ledger:
             query = query.where(e.promise == int(promise))
         if kinds is not None:
             query = query.where(e.kind.in_(list(kinds)))
-        with self._database.read() as connection:
-            found = connection.execute(query.execution_options(yield_per=PARAMETERS))
+        query = query.execution_options(yield_per=PARAMETERS)
+        # A caller may stop early, and PostgreSQL needs its cursor closed then.
+        with self._database.read() as connection, connection.execute(query) as found:
             yield from (Entry(*row) for row in found)
 
     def promised(self, model: object, *, as_of: datetime.date | str | None = None) -> Promised:
