@@ -41,7 +41,6 @@ from proplace.report.plots import (
     margins_view,
     percent,
     region_view,
-    validity_view,
 )
 from proplace.report.proofs import Proof, results_proofs, saved_proofs, setting_of
 from proplace.report.style import generator, label_of, templates
@@ -149,7 +148,7 @@ def write_report(
         lead=lead(result, wording),
         figures=figures(result, plain, terms, retrained),
         promises=promises(result, terms, plain, retrained, statement),
-        overview=_overview(result, plain, terms, retrained),
+        overview=_overview(result, plain, terms) if len(result) > 1 else None,
         answers=answers,
         retrained=len(retrained),
         wording=wording,
@@ -227,22 +226,14 @@ def _of_models(row: Array, retrained: Sequence[Network], target: int) -> str:
 
 
 def _overview(
-    result: Explanations,
-    plain: Sequence[Array | None],
-    terms: ReportTerms,
-    retrained: Sequence[Network],
-) -> list[Picture] | None:
-    """Draw all answers in one picture. None if there is only one answer."""
-    if len(result) < 2:
-        return None
-    answers, pictures = [e for e in result if e.found], []
-    if answers and has_margins(answers[0]):
-        curves = margin_curves(answers, plain)
-        pictures.append(margins_view(*curves, answers[0], terms, several=len(answers) > 1))
-    if answers and retrained:
-        points, others = _points(answers, plain)
-        pictures.append(validity_view(points, others, retrained, answers[0].target, terms))
-    return pictures
+    result: Explanations, plain: Sequence[Array | None], terms: ReportTerms
+) -> list[Picture]:
+    """Draw all answers in one picture."""
+    answers = [e for e in result if e.found]
+    if not answers or not has_margins(answers[0]):
+        return []
+    curves = margin_curves(answers, plain)
+    return [margins_view(*curves, answers[0], terms, several=len(answers) > 1)]
 
 
 def _points(answers: Sequence[Explanation], plain: Sequence[Array | None]) -> tuple[Array, Array]:

@@ -528,25 +528,6 @@ def margins_view(
     )
 
 
-def validity_view(
-    ours: Array, plain: Array, retrained: Sequence[Network], target: int, terms: ReportTerms
-) -> Picture:
-    """Return the bars of retrained networks that accept the answers."""
-    models = "1 retrained model" if len(retrained) == 1 else f"{len(retrained)} retrained models"
-    caption = (
-        f"Counted on {models}: the {terms.answers} on this page are still {terms.outcome} in "
-        f"{cases(ours, retrained, target)}"
-    )
-    if len(plain):
-        caption += f", the {terms.others} in {cases(plain, retrained, target)}"
-    return _picture(
-        lambda axes: draw_validity(axes, ours, plain, retrained, target, terms),
-        _WIDE,
-        f"{'Two bars' if len(plain) else 'One bar'}. {caption}.",
-        f"{caption}. A case is one answer on one model.",
-    )
-
-
 def cases(rows: Array, retrained: Sequence[Network], target: int) -> str:
     """Count the pairs of a row and a retrained network that have the class, also in percent."""
     share = held(rows, retrained, target)
