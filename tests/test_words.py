@@ -26,6 +26,7 @@ CLEAN = (
     "experiment",
     "explain",
     "ledger",
+    "loaders",
     "region",
     "report",
     "retrain",

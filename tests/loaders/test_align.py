@@ -34,7 +34,7 @@ FRESH, _ = people(60, 2)
 
 @pytest.mark.parametrize("new", SHAPES)
 @pytest.mark.parametrize("old", SHAPES)
-def test_logits_are_those_of_the_retrained_pipeline(old, new):
+def test_logits_are_those_of_retrained_pipeline(old, new):
     """Whatever scalers and encoders stand in front of either."""
     base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
     pipe = fitted(SHAPES[new](), LATER, DECIDED_LATER)
@@ -55,7 +55,7 @@ def test_logits_are_those_of_the_retrained_pipeline(old, new):
 
 @pytest.mark.parametrize("new", SHAPES)
 @pytest.mark.parametrize("old", SHAPES)
-def test_another_model_on_the_rows_in_use_is_the_pipeline_itself(old, new):
+def test_another_model_on_rows_in_use_is_pipeline_itself(old, new):
     """With its trained layers untouched: only the input transform says where the rows come from."""
     base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
     pipe = fitted(SHAPES[new](), LATER, DECIDED_LATER)
@@ -80,7 +80,7 @@ def test_another_model_on_the_rows_in_use_is_the_pipeline_itself(old, new):
     assert (mine <= 60.0 * theirs).all()
 
 
-def test_another_model_on_the_rows_in_use_exactly():
+def test_another_model_on_rows_in_use_exactly():
     """Each entry of the composed scale and shift is the exact one to a few units in the last place."""
     base, own = (
         pp.Model.of(make_pipeline(StandardScaler(), LogisticRegression()).fit(*data))
@@ -123,7 +123,7 @@ def test_another_model_behind_its_own_input_transform(matrix, swapped):
     assert ("matrix" in other.input_transform.parts) == (matrix or swapped)
 
 
-def test_another_model_that_was_fitted_on_the_same_rows_is_taken_as_it_is():
+def test_another_model_that_was_fitted_on_same_rows_is_taken_as_it_is():
     pipe = fitted(SHAPES["standard"](), TABLE, DECIDED)
     base = pp.Model.of(pipe)
     own = pp.Model.of(
@@ -140,7 +140,7 @@ def test_nothing_is_computed_where_nothing_was_fitted_again():
     assert in_coordinates_of(base, other) is other.network
 
 
-def test_the_same_function_behind_another_scaler_did_not_move():
+def test_same_function_behind_another_scaler_did_not_move():
     """Twice the scale and twice the weights: the parameters behind the scaler in use are the same."""
     scaler = StandardScaler().fit(TABLE[["age", "income"]])
     last = LogisticRegression().fit(scaler.transform(TABLE[["age", "income"]]), DECIDED)
@@ -196,7 +196,7 @@ def test_any_input_maps(data):
     np.testing.assert_allclose(expressed.logits(X), other.logits(X), atol=1e-9, rtol=1e-9)
 
 
-def test_a_matrix_in_front_must_express_the_new_one():
+def test_matrix_in_front_must_express_new_one():
     numbers = TABLE[["age", "income"]].assign(debt=lambda t: t["age"] * 3.0 + t["income"] % 700)
     later = LATER[["age", "income"]].assign(debt=lambda t: t["age"] * 3.0 + t["income"] % 700)
 
@@ -227,7 +227,7 @@ def test_a_matrix_in_front_must_express_the_new_one():
     )
 
 
-def test_a_layer_without_a_bias_takes_no_offset():
+def test_layer_without_bias_takes_no_offset():
     base = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])]))
     moved = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])], shift=[0.5]))
     with pytest.raises(InputError, match="first layer in use has no bias"):
@@ -237,7 +237,7 @@ def test_a_layer_without_a_bias_takes_no_offset():
     assert in_coordinates_of(base, scaled).layers[0].b is None
 
 
-def test_a_column_that_is_not_seen():
+def test_column_that_is_not_seen():
     base = pp.Model.of(pp.Network([([[1.0, 1.0]], [0.0])], scale=[0.0, -1.0]))
     for weight, fine in ((1.0, False), (0.0, True)):
         other = pp.Model.of(pp.Network([([[weight, 1.0]], [0.0])]))
@@ -270,7 +270,7 @@ def columns(names, **types):
     return pp.Model.of(fitted(steps, TABLE, DECIDED))
 
 
-def test_what_cannot_be_compared_says_why():
+def test_models_without_common_coordinates_are_rejected_with_reason():
     base = columns(["age"])
     with pytest.raises(InputError, match="looks at 'income', which the model in use does not"):
         in_coordinates_of(base, columns(["age", "income"]))
@@ -303,7 +303,7 @@ def described(features, net):
     )
 
 
-def test_recoded_boxes_contain_the_exact_ones():
+def test_recoded_boxes_contain_exact_ones():
     """Both ends are rounded outwards."""
     rng = np.random.default_rng(3)
     net = pp.Network([([[1.0, 1.0]], [0.0])])
@@ -327,7 +327,7 @@ def test_recoded_boxes_contain_the_exact_ones():
                     assert 0 <= outside * (exact - Q(end)) < Q(1e-9)
 
 
-def test_rounding_of_a_recoding_that_was_solved_for():
+def test_rounding_of_recoding_that_was_solved_for():
     """The second level is off by 1e-10 of the levels in use, more than rounding does to a sum."""
     grades = ["A", "B", "C"]
     mine = pp.Ordinal("grade", grades, values=[0.0, 1.0, 2.0], scaling=(0.0, 1.0))

@@ -126,7 +126,7 @@ PLACES = [
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("places", PLACES)
-def test_no_attack_on_the_trained_weights_breaks_a_certified_row(places, outputs, bias):
+def test_no_attack_on_trained_weights_breaks_certified_row(places, outputs, bias):
     module = module_of(places, bias=bias, outputs=outputs, seed=len(places))
     rng = np.random.default_rng([1, outputs])
     X, target = rng.normal(size=(250, INPUTS)), 0 if outputs > 1 else 1
@@ -145,7 +145,7 @@ def test_no_attack_on_the_trained_weights_breaks_a_certified_row(places, outputs
     assert tried
 
 
-def test_attacks_reach_what_is_proved_behind_linear_layers():
+def test_attacks_reach_proved_margin_behind_linear_layers():
     """The box is no larger than it must be: just outside of what is proved, attacks succeed."""
     module = module_of(("behind", "end"), seed=3)
     X = np.random.default_rng(2).normal(size=(15, INPUTS))
@@ -162,7 +162,7 @@ def test_attacks_reach_what_is_proved_behind_linear_layers():
     assert np.quantile(gaps, 0.5) < 0.02
 
 
-def test_delta_of_the_folded_weights_would_break():
+def test_delta_of_folded_weights_would_break():
     """What was certified before batch norm had its place in Delta: attacks break such rows."""
     module = module_of(("behind",), seed=4)
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_delta_of_the_folded_weights_would_break():
     assert not (new & ~old).any()
 
 
-def test_answers_survive_attacks_on_the_trained_weights(tmp_path):
+def test_answers_survive_attacks_on_trained_weights(tmp_path):
     module = module_of(("front", "behind"), seed=5)
     rng = np.random.default_rng(4)
     table = pd.DataFrame(rng.normal(size=(300, INPUTS)), columns=list("abcd"))
@@ -207,7 +207,7 @@ def test_retrained_modules_are_compared_by_their_trained_weights():
     assert pp.Shifts.of(model.network, 0.0201).contains(other.network)
 
 
-def test_a_scaler_that_was_fitted_again_keeps_what_was_folded():
+def test_scaler_that_was_fitted_again_keeps_folds():
     module, other = (module_of(("front", "behind"), seed=7) for _ in range(2))
     with torch.no_grad():
         other[0].running_mean += 0.5
@@ -290,7 +290,7 @@ def as_onnx(module, path):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("places", PLACES)
-def test_every_framework_gives_the_same_delta(places, bias, tmp_path):
+def test_every_framework_gives_same_delta(places, bias, tmp_path):
     module = module_of(places, bias=bias, seed=8)
     net = pp.Model.of(module).network
     box = pp.Shifts.of(net, DELTA)
@@ -321,7 +321,7 @@ def run_onnx(module, row, folder):
 
 @pytest.mark.parametrize("run", [run_keras, run_onnx])
 @pytest.mark.parametrize("places", [("behind",), ("front", "behind", "between", "end")])
-def test_no_attack_in_another_framework_breaks_a_certified_row(places, run, tmp_path):
+def test_no_attack_in_another_framework_breaks_certified_row(places, run, tmp_path):
     module = module_of(places, seed=9)
     X = np.random.default_rng(6).normal(size=(200, INPUTS))
     source = as_keras(module) if run is run_keras else as_onnx(module, tmp_path / "model.onnx")
@@ -336,7 +336,7 @@ def test_no_attack_in_another_framework_breaks_a_certified_row(places, run, tmp_
 # -- retraining that moves the batch norm itself -----------------------------------------------------
 
 
-def test_a_batch_norm_that_moved_counts_as_trained_parameters_that_moved():
+def test_batch_norm_that_moved_counts_as_trained_parameters_that_moved():
     module = module_of(("behind",), seed=10)
     moved = copy.deepcopy(module)
     with torch.no_grad():
@@ -348,7 +348,7 @@ def test_a_batch_norm_that_moved_counts_as_trained_parameters_that_moved():
     assert pp.Shifts.of(net, 1.001 * moves.max()).contains(other)
 
 
-def test_calibration_says_what_no_delta_includes():
+def test_calibration_names_changes_that_no_delta_includes():
     module = module_of(("behind",), bias=False, seed=11)
     moved = copy.deepcopy(module)
     with torch.no_grad():
@@ -362,7 +362,7 @@ def test_calibration_says_what_no_delta_includes():
     assert pp.certify(module, X, box, 1).robust.any()
 
 
-def test_the_page_says_what_no_delta_includes():
+def test_page_names_changes_that_no_delta_includes():
     module = module_of(("behind",), bias=False, seed=11)
     moved = copy.deepcopy(module)
     with torch.no_grad():

@@ -153,7 +153,7 @@ def test_required_model_has_cutoff_of_current_one_unless_it_states_its_own():
     assert next(iter(bare.required_models_.values())).network == bare.net_
 
 
-def test_calibration_reads_retrained_models_with_the_cutoff():
+def test_calibration_reads_retrained_models_with_cutoff():
     pipe = fitted(("no", "yes"), "logistic")
     later = [fitted(("no", "yes"), "logistic", seed) for seed in (1, 2)]
     model = pp.Model.of(pipe, cutoff={"yes": 0.7})
@@ -168,7 +168,7 @@ def test_calibration_reads_retrained_models_with_the_cutoff():
     assert found[0].curve.equals(found[1].curve)
 
 
-def test_hull_has_the_cutoff_of_its_source_and_no_other():
+def test_hull_has_cutoff_of_its_source_and_no_other():
     pipe = fitted(("no", "yes"), "logistic")
     later = [fitted(("no", "yes"), "logistic", seed) for seed in (1, 2)]
     model = pp.Model.of(pipe, cutoff={"yes": 0.7})
@@ -208,7 +208,7 @@ def outputs_of(torch, one, form):
         (False, "log_softmax"),
     ],
 )
-def test_torch_module_is_asked_for_its_probabilities(one, form, number):
+def test_torch_module_decides_by_its_probabilities(one, form, number):
     torch = pytest.importorskip("torch")
     torch.manual_seed(1)
     module = outputs_of(torch, one, form)
@@ -228,7 +228,7 @@ def test_torch_module_is_asked_for_its_probabilities(one, form, number):
 
 
 @pytest.mark.parametrize("p", [0.999, 0.9999])
-def test_rounding_of_a_probability_near_1_is_covered(p):
+def test_rounding_of_probability_near_1_is_covered(p):
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Sigmoid())
     with torch.no_grad():
@@ -248,7 +248,7 @@ def test_rounding_of_a_probability_near_1_is_covered(p):
 
 
 @pytest.mark.parametrize(("outputs", "activation"), [(1, "sigmoid"), (1, None), (2, "softmax")])
-def test_keras_model_is_asked_for_its_probabilities(outputs, activation):
+def test_keras_model_decides_by_its_probabilities(outputs, activation):
     keras = pytest.importorskip("keras")
     keras.utils.set_random_seed(0)
     net = keras.Sequential(
@@ -265,7 +265,7 @@ def test_keras_model_is_asked_for_its_probabilities(outputs, activation):
 
 @pytest.mark.parametrize("zipmap", [False, True])
 @pytest.mark.parametrize("label", ["approved", "refused"])
-def test_onnx_file_is_asked_for_its_probabilities(tmp_path, label, zipmap):
+def test_onnx_file_decides_by_its_probabilities(tmp_path, label, zipmap):
     pytest.importorskip("onnxruntime")
     skl2onnx = pytest.importorskip("skl2onnx")
     pipe, frame = fitted(("approved", "refused"), "mlp"), table(1)

@@ -77,7 +77,7 @@ def export(folder, pipe, table, *, zipmap=True, name="model.onnx", options=None)
 @pytest.mark.parametrize("zipmap", [True, False], ids=["zipmap", "array"])
 @pytest.mark.parametrize("classifier", CLASSIFIERS, ids=["logistic", "mlp"])
 @pytest.mark.parametrize("columns", TABLES.values(), ids=TABLES)
-def test_export_of_a_table_answers_as_the_pipeline(tmp_path, columns, classifier, zipmap):
+def test_export_of_table_answers_as_pipeline(tmp_path, columns, classifier, zipmap):
     table, y = people()
     table = table[columns]
     pipe = make_pipeline(encoder(table), classifier).fit(table, y)
@@ -91,7 +91,7 @@ def test_export_of_a_table_answers_as_the_pipeline(tmp_path, columns, classifier
 
 
 @pytest.mark.parametrize("kind", ["int64", "float64", "float32"])
-def test_export_of_a_scaler_alone_takes_each_type_of_number(tmp_path, kind):
+def test_export_of_scaler_alone_takes_each_type_of_number(tmp_path, kind):
     table, y = people()
     table = table[["income", "children"]].astype(kind)
     pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, y)
@@ -114,7 +114,7 @@ def test_imputer_of_whole_numbers_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "modified_huber"])
-def test_one_against_the_rest_is_read_from_its_scores(tmp_path, loss):
+def test_one_against_rest_is_read_from_its_scores(tmp_path, loss):
     table, y = people()
     table = table[["income", "age", "job"]]
     y = np.where(table.age > 60, "old", y)
@@ -129,7 +129,7 @@ def test_one_against_the_rest_is_read_from_its_scores(tmp_path, loss):
         assert (pp.Model.of(source).predict(table) == pipe.predict(table)).all()
 
 
-def test_bool_column_of_an_export_is_a_binary_feature(tmp_path):
+def test_bool_column_of_export_is_binary_feature(tmp_path):
     table, y = people()
     table = table[["income", "owner"]]
     pipe = make_pipeline(encoder(table), LogisticRegression()).fit(table, y)
@@ -139,7 +139,7 @@ def test_bool_column_of_an_export_is_a_binary_feature(tmp_path):
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["passthrough", "scaled"])
-def test_model_of_a_pipeline_counts_true_as_one(scaled):
+def test_model_of_pipeline_counts_true_as_one(scaled):
     table, y = people()
     table = table[["income", "owner"]]
     front = StandardScaler() if scaled else encoder(table)
@@ -152,7 +152,7 @@ def test_model_of_a_pipeline_counts_true_as_one(scaled):
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["passthrough", "scaled"])
-def test_counterfactuals_of_an_export_keep_the_names_and_types_of_the_table(tmp_path, scaled):
+def test_counterfactuals_of_export_keep_names_and_types_of_table(tmp_path, scaled):
     table, y = people()
     table = table[["in-come", "income", "owner"]]
     front = encoder(table)
@@ -169,7 +169,7 @@ def test_counterfactuals_of_an_export_keep_the_names_and_types_of_the_table(tmp_
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["passthrough", "scaled"])
-def test_shift_sets_of_pipelines_fit_a_table_with_booleans(scaled):
+def test_shift_sets_of_pipelines_fit_table_with_booleans(scaled):
     table, y = people()
     table = table[["income", "owner"]]
 

@@ -77,7 +77,7 @@ def test_suffixes_that_are_not_read(tmp_path, suffix, message):
 
 
 @pytest.mark.parametrize("suffix", [".pkl", ".joblib", ".npz", ".pt", ".pth", ".onnx"])
-def test_a_pickle_is_never_executed(tmp_path, suffix):
+def test_pickle_is_never_executed(tmp_path, suffix):
     if suffix == ".onnx":
         pytest.importorskip("onnx")
     mark = tmp_path / "mark"
@@ -88,7 +88,7 @@ def test_a_pickle_is_never_executed(tmp_path, suffix):
     assert not mark.exists()
 
 
-def test_a_pickle_inside_an_npz_is_never_executed(tmp_path):
+def test_pickle_inside_npz_is_never_executed(tmp_path):
     mark = tmp_path / "mark"
     NETWORK.save(tmp_path / "model.npz")
     arrays = dict(np.load(tmp_path / "model.npz"))
@@ -189,7 +189,7 @@ def test_pickles_are_rejected_with_lines_that_work(tmp_path, monkeypatch, binary
     np.testing.assert_array_equal(converted(path).predict(binary.Z), model.predict(binary.Z))
 
 
-def test_network_load_names_the_next_step_for_other_files(tmp_path):
+def test_network_load_names_next_step_for_other_files(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"anything")
     with pytest.raises(ModelFileError, match=r"Model.of\('model.onnx'\)"):
         Network.load(tmp_path / "model.onnx")

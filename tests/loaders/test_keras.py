@@ -342,7 +342,7 @@ def test_every_prediction_is_keras_own(name):
             np.testing.assert_allclose(P / P.sum(axis=1, keepdims=True), outputs, atol=2e-5)
 
 
-def test_columns_are_called_as_the_inputs():
+def test_columns_are_called_as_inputs():
     assert list(Model.of(trained("numbers")).schema.by_name) == ["age", "income"]
     several = Model.of(trained("several_columns"))
     assert list(several.schema.by_name) == ["money_0", "money_1", "job"]
@@ -355,7 +355,7 @@ def test_columns_are_called_as_the_inputs():
     assert (named.predict_original(frame) == said).all()
 
 
-def test_the_schema_speaks_of_the_table():
+def test_schema_describes_table():
     schema = Model.of(trained("encodings")).schema
     assert schema.by_name["job"] == Categorical("job", [0, 1, 2, 3])
     assert schema.by_name["kids"].labels == tuple(range(6))
@@ -366,7 +366,7 @@ def test_the_schema_speaks_of_the_table():
     assert Model.of(small).schema.features == (Categorical("x0", [0, 1]),)
 
 
-def test_number_0_of_a_masked_embedding_is_no_category():
+def test_number_0_of_masked_embedding_is_no_category():
     assert Model.of(trained("embeddings")).schema.by_name["town"].labels == (1, 2, 3, 4)
 
 
@@ -403,7 +403,7 @@ def test_batch_normalization_is_folded_as_it_is_written():
     assert network.widths == (5, 4)
 
 
-def test_a_column_that_the_model_never_looks_at_may_be_left_out():
+def test_column_that_model_never_looks_at_may_be_left_out():
     source = trained("a_column_of_no_use")
     model = Model.of(source)
     frame = people()
@@ -412,7 +412,7 @@ def test_a_column_that_the_model_never_looks_at_may_be_left_out():
     assert (model.predict_original(frame[["age", "income"]]) == said).all()
 
 
-def test_a_model_that_was_changed_after_it_was_read_is_noticed():
+def test_model_that_was_changed_after_it_was_read_is_noticed():
     source = trained("numbers")
     model = Model.of(source)
     last = dense_layers(source)[-1]
@@ -513,12 +513,12 @@ def refused(name):
 
 
 @pytest.mark.parametrize("name", [n for n in REFUSED if n != "early output"])
-def test_refusals_say_what_to_do(name):
+def test_refusals_name_next_step(name):
     with pytest.raises(ModelNotSupportedError, match=REFUSED[name][1]):
         Model.of(refused(name))
 
 
-def test_a_model_without_layers_is_refused():
+def test_model_without_layers_is_refused():
     with pytest.raises(ModelNotSupportedError, match="no Dense layer"):
         Model.of(refused("early output"))
 
@@ -548,7 +548,7 @@ def test_missing_cells_are_named():
         model.predict_original(frame)
 
 
-def test_a_layer_that_was_changed_is_noticed():
+def test_layer_that_was_changed_is_noticed():
     source = trained("numbers")
     dense = dense_layers(source)[0]
     call = dense.call
@@ -559,7 +559,7 @@ def test_a_layer_that_was_changed_is_noticed():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["one_input", "embedded_pair"])
-def test_onnx_export_is_read_or_sent_to_the_original_model(name, tmp_path):
+def test_onnx_export_is_read_or_sent_to_original_model(name, tmp_path):
     pytest.importorskip("onnx")
     source, path = trained(name), tmp_path / "m.onnx"
     source.export(path, format="onnx", verbose=False)
@@ -572,7 +572,7 @@ def test_onnx_export_is_read_or_sent_to_the_original_model(name, tmp_path):
         assert (Model.of(path).predict(table) == Model.of(source).predict(table)).mean() > 0.99
 
 
-def test_labels_of_two_words_may_be_described_as_a_choice():
+def test_labels_of_two_words_may_be_described_as_choice():
     i = inputs("age", "job")
     columns = [scaled(i["age"], "age"), L.CategoryEncoding(2, "one_hot")(i["job"])]
     model = Model.of(keras.Model(i, ending(L.Concatenate()(columns))))
@@ -673,7 +673,7 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_outputs_of_a_chain_are_keras_own(name):
+def test_outputs_of_chain_are_keras_own(name):
     model = CHAINS[name]()
     shape = model.input_shape[1:]
     X = np.random.default_rng(0).normal(size=(40, *shape))
@@ -698,7 +698,7 @@ def test_float64(binary):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16", "bfloat16"])
-def test_half_precision_is_rejected_and_the_advice_works(policy):
+def test_half_precision_is_rejected_and_advice_works(policy):
     model = sequential(L.Dense(8, "relu", dtype=policy), L.Dense(1, dtype="float32"))
     with pytest.raises(ModelNotSupportedError, match=r"half precision \(b?float16.*set_weights"):
         Model.of(model)
@@ -902,7 +902,7 @@ IntegerLookup.__module__ = "keras.src.layers.preprocessing.integer_lookup"
 
 
 @pytest.mark.parametrize("output_mode", ["one_hot", "int"])
-def test_vocabulary_of_a_lookup_is_the_labels(output_mode):
+def test_vocabulary_of_lookup_is_labels(output_mode):
     i = inputs("age", "town")
     x = IntegerLookup([4, 1, 3, 2], output_mode)(i["town"])
     if output_mode == "int":

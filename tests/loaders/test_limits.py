@@ -117,7 +117,7 @@ def test_archives_that_lie_about_their_members(tmp_path):
     assert_refused(found, expected)
 
 
-def test_a_damaged_end_or_beginning_is_no_archive(tmp_path):
+def test_damaged_end_or_beginning_is_no_archive(tmp_path):
     path = tmp_path / "model.npz"
     Network([([[1.0]], [0.0])]).save(path)
     good = path.read_bytes()
@@ -172,7 +172,7 @@ def test_npz_headers(tmp_path):
     assert_refused(found, expected)
 
 
-def test_an_array_with_and_without_its_suffix(tmp_path):
+def test_array_with_and_without_its_suffix(tmp_path):
     """Readers of such a file would see one array or the other."""
     path = tmp_path / "model.npz"
     Network([([[1.0, 2.0]], None)]).save(path)
@@ -231,7 +231,7 @@ def doubling_functions(onnx, depth):
     return functions
 
 
-def test_graphs_that_ask_for_much(onnx_file):
+def test_graphs_that_need_much_memory_are_refused(onnx_file):
     onnx = onnx_file.onnx
     side = np.ones(60_000, dtype=np.float32)
     matmul = ("MatMul", ["x", "W"], ["y"], {})
@@ -321,7 +321,7 @@ def test_graphs_that_ask_for_much(onnx_file):
     assert_refused(load_with_little_memory(*paths), expected)
 
 
-def test_complex_weights_in_a_graph(onnx_file):
+def test_complex_weights_in_graph(onnx_file):
     path = onnx_file("m", [("MatMul", ["x", "W"], ["y"], {})], {"W": np.ones((3, 1)) * 1j})
     with pytest.raises(ModelNotSupportedError, match="'W' holds complex numbers"):
         Model.of(path)

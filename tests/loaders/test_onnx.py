@@ -305,7 +305,7 @@ def test_graphs(name, tmp_path):
     assert network.model.has_preprocessing == scaled
 
 
-def test_batch_and_inputs_without_a_size(tmp_path):
+def test_batch_and_inputs_without_size(tmp_path):
     path = write(tmp_path / "a.onnx", *GRAPHS["scaled_in_front"], shape=("n", "d"))
     assert NetworkOf(path).inputs == 3
     path = write(tmp_path / "b.onnx", *GRAPHS["matmul_add"], shape=None)
@@ -444,7 +444,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_outputs_that_contradict_the_logits_are_refused(name, tmp_path):
+def test_outputs_that_contradict_logits_are_refused(name, tmp_path):
     """By what the graph says, before it is run."""
     nodes, outputs, labels, kind = CONTRADICTIONS[name]
     path = tmp_path / "model.onnx"
@@ -531,7 +531,7 @@ CONSISTENT = {
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_outputs_that_say_the_same_as_the_logits(name, tmp_path):
+def test_outputs_that_follow_from_logits_are_read(name, tmp_path):
     nodes, outputs, labels, kind = CONSISTENT[name]
     constants = CONSTANTS | {"two_i": np.int64([2])}
     path = tmp_path / "model.onnx"
@@ -552,7 +552,7 @@ def test_no_output(tmp_path):
         NetworkOf(path)
 
 
-def test_the_graph_is_run_for_comparison(tmp_path, monkeypatch):
+def test_graph_is_run_for_comparison(tmp_path, monkeypatch):
     """Whatever the reader gets wrong, onnxruntime shows it."""
     path = write(tmp_path / "model.onnx", *GRAPHS["matmul_add"])
     NetworkOf(path)
@@ -561,7 +561,7 @@ def test_the_graph_is_run_for_comparison(tmp_path, monkeypatch):
         NetworkOf(path)
 
 
-def test_labels_are_compared_with_the_own_run(tmp_path, monkeypatch):
+def test_labels_are_compared_with_own_run(tmp_path, monkeypatch):
     nodes = [*ONE, node("Add", ["z", "one"], ["a"]), node("Greater", ["a", "zero"], ["k"])]
     path = tmp_path / "m.onnx"
     write(path, nodes, CONSTANTS, outputs=(), labels=("k",), label_type=LABEL["bool"])
@@ -571,7 +571,7 @@ def test_labels_are_compared_with_the_own_run(tmp_path, monkeypatch):
         NetworkOf(path)
 
 
-def test_only_what_was_read_is_run(tmp_path, monkeypatch):
+def test_only_imported_nodes_are_run(tmp_path, monkeypatch):
     seen = []
     session = runtime.InferenceSession
 
@@ -702,7 +702,7 @@ def test_every_prediction_is_onnxruntime_s_own(tmp_path, name, classifier):
     np.testing.assert_allclose(expit(z), P, atol=1e-4)
 
 
-def test_the_schema_is_that_of_the_pipeline(tmp_path):
+def test_schema_is_that_of_pipeline(tmp_path):
     frame, y = people()
     for name in ("drop chosen", "scaled ordinal"):
         pipe = fitted(name, "mlp", frame, y)
@@ -751,7 +751,7 @@ def test_three_classes(tmp_path):
         assert (model.predict(frame) == pipe.predict(frame)).mean() > 0.99
 
 
-def test_float32_margins_are_those_of_the_table_s_numbers(tmp_path):
+def test_float32_margins_are_those_of_table_s_numbers(tmp_path):
     """Far from zero, a float32 model loses digits before it scales: the margin must cover that."""
     rng = np.random.default_rng(0)
     X = 1e6 + 100.0 * rng.standard_normal((200, 2))
@@ -778,7 +778,7 @@ def mapped(tmp_path, *nodes, producer="skl2onnx"):
     return write(tmp_path / "m.onnx", nodes, MAPPED, shape=shape, producer=producer)
 
 
-def test_a_linear_map_is_fixed_only_where_a_pipeline_wrote_it(tmp_path):
+def test_linear_map_is_fixed_only_where_pipeline_wrote_it(tmp_path):
     """Of two trained layers without a ReLU between them, neither is fixed."""
     pca = node("MatMul", ["x", "M"], ["u"], name="pca")
     model = Model.of(mapped(tmp_path, pca))
@@ -788,7 +788,7 @@ def test_a_linear_map_is_fixed_only_where_a_pipeline_wrote_it(tmp_path):
         Model.of(mapped(tmp_path, pca, producer="pytorch"))
 
 
-def test_what_is_no_linear_map_is_refused(tmp_path):
+def test_other_maps_are_refused(tmp_path):
     with pytest.raises(ModelNotSupportedError, match="Tanh"):
         Model.of(mapped(tmp_path, node("Tanh", ["x"], ["u"], name="squash")))
     casts = node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("Cast", ["i"], ["u"], to=1)
@@ -833,7 +833,7 @@ def test_embeddings_and_batch_norm_in_front(tmp_path):
     assert (model.predict_original(X) == (z[:, 0] >= 0)).all()
 
 
-def test_a_single_logit_is_no_probability(tmp_path):
+def test_single_logit_is_no_probability(tmp_path):
     """Rows whose logits happen to lie between 0 and 1 are of class 1, by the referee as well."""
     model = Model.of(embedded(tmp_path))
     X = np.column_stack([np.random.default_rng(0).normal(0, 2, (300, 2)), np.zeros(300)])
@@ -1038,7 +1038,7 @@ def test_other_graphs_are_refused_by_name(name, tmp_path):
         NetworkOf(path)
 
 
-def test_batch_norm_without_a_variance(tmp_path):
+def test_batch_norm_without_variance(tmp_path):
     norm = node("BatchNormalization", ["a1", "C4", "C4", "C4", "V4"], ["b"], name="odd")
     nodes = [*FIRST, norm, node("Relu", ["b"], ["h"]), *HEAD]
     path = write(tmp_path / "model.onnx", nodes, WEIGHTS | {"C4": C4, "V4": -C4})
@@ -1062,7 +1062,7 @@ def test_inputs_are_refused(tmp_path):
 # -- damaged files -----------------------------------------------------------------------------
 
 
-def test_any_cut_or_changed_byte_is_an_error_of_this_package(tmp_path):
+def test_any_cut_or_changed_byte_is_error_of_this_package(tmp_path):
     path = write(tmp_path / "model.onnx", *GRAPHS["folded_constants"])
     whole = path.read_bytes()
     rng = np.random.default_rng(1)
@@ -1120,7 +1120,7 @@ def external(path, change=lambda info: None):
     path.write_bytes(model.SerializeToString())
 
 
-def test_external_data_beside_the_model(tmp_path):
+def test_external_data_beside_model(tmp_path):
     path = tmp_path / "model.onnx"
     external(path)
     X = RNG.standard_normal((20, 3)).astype(np.float32).astype(np.float64)

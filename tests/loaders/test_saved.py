@@ -62,7 +62,7 @@ def copy_of(model, folder):
 @pytest.mark.parametrize(
     ("table", "scaler"), [(TABLE, StandardScaler()), (HOLES, MinMaxScaler((-1, 2)))]
 )
-def test_a_copy_answers_as_the_pipeline(tmp_path, labels, cutoff, table, scaler):
+def test_copy_answers_as_pipeline(tmp_path, labels, cutoff, table, scaler):
     model = pp.Model.of(pipeline(table, labels, scaler), cutoff=cutoff)
     copy = copy_of(model, tmp_path)
     assert repr(copy) == repr(model)
@@ -78,7 +78,7 @@ def test_a_copy_answers_as_the_pipeline(tmp_path, labels, cutoff, table, scaler)
     pd.testing.assert_frame_equal(first.drop(columns=times), second.drop(columns=times))
 
 
-def test_a_schema_and_labels_are_in_the_file(tmp_path):
+def test_schema_and_labels_are_in_file(tmp_path):
     schema = pp.Schema(
         [
             pp.Continuous("income", 0, 100, step=5, unit="dollars", direction="increasing"),
@@ -95,7 +95,7 @@ def test_a_schema_and_labels_are_in_the_file(tmp_path):
     assert copy_of(copy, tmp_path).to_dict() == model.to_dict()
 
 
-def test_a_bare_network_stays_one(tmp_path):
+def test_bare_network_stays_one(tmp_path):
     net = pp.Network([(np.array([[1.0, 0.5]]), np.array([-0.4]))])
     copy = copy_of(pp.Model.of(net), tmp_path)
     assert copy.bare
@@ -131,7 +131,7 @@ def rewritten(path, change):
         lambda facts: {**facts, "earlier_encodings": [3]},
     ],
 )
-def test_a_damaged_description_is_refused(tmp_path, change):
+def test_damaged_description_is_refused(tmp_path, change):
     path = tmp_path / "model.npz"
     pp.Model.of(pp.Network([(np.array([[1.0, 0.5]]), np.array([-0.4]))])).save(path)
     rewritten(path, change)
@@ -269,7 +269,7 @@ def case(request, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_saved_models_answer_every_question_as_the_live_one(case, tmp_path):
+def test_saved_models_answer_every_question_as_live_one(case, tmp_path):
     live, later, rows = case
     refused = rows[live.predict(rows) == 0][:2]
     explainer = pp.Proplace(live, 0.001, k=5).fit(rows)
@@ -300,7 +300,7 @@ def test_saved_models_answer_every_question_as_the_live_one(case, tmp_path):
 
 
 @pytest.mark.parametrize("saved", ["as read", "fitted"])
-def test_certificate_of_a_scaled_boolean_is_checked_against_the_saved_model(tmp_path, saved):
+def test_certificate_of_scaled_boolean_is_checked_against_saved_model(tmp_path, saved):
     rows, labels = OWNERS[KINDS["booleans"]], np.where(SCORE > 0.6, "yes", "no")
     live = pp.Model.of(sklearn_model(rows, labels, tmp_path))
     explainer = pp.Proplace(live, 0.001, k=5).fit(rows)

@@ -61,7 +61,7 @@ def assert_same(network, model, X):
 
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
 @pytest.mark.parametrize("name", PREPROCESSING)
-def test_every_prediction_is_the_source_s_own(name, classifier):
+def test_every_prediction_is_source_s_own(name, classifier):
     frame, y = people(missing="imputer" in name)
     pipe = fitted(name, classifier, frame, y)
     model = Model.of(pipe)
@@ -82,7 +82,7 @@ def test_every_prediction_is_the_source_s_own(name, classifier):
 
 
 @pytest.mark.parametrize("name", ["scaler and one-hot", "drop first", "drop chosen", "ordinal"])
-def test_a_plain_pipeline_needs_no_matrix(name):
+def test_plain_pipeline_needs_no_matrix(name):
     """Then delta speaks of the trained weights on exactly what they see."""
     frame, y = people()
     model = Model.of(fitted(name, "mlp", frame, y))
@@ -100,7 +100,7 @@ def test_trained_weights_are_never_changed():
             np.testing.assert_array_equal(layer.b, b)
 
 
-def test_the_schema_speaks_of_the_table():
+def test_schema_describes_table():
     frame, y = people()
     schema = Model.of(fitted("drop chosen", "mlp", frame, y)).schema
     assert list(schema.by_name) == ["age", "income", "job", "sex"]
@@ -113,7 +113,7 @@ def test_the_schema_speaks_of_the_table():
     assert graded.levels == ("low", "mid", "high")
 
 
-def test_columns_that_the_model_never_looks_at_are_no_features():
+def test_columns_that_model_never_looks_at_are_no_features():
     frame, y = people()
     pipe = make_pipeline(scaled(), SelectKBest(k=1), LogisticRegression()).fit(frame, y)
     model = Model.of(pipe)
@@ -122,7 +122,7 @@ def test_columns_that_the_model_never_looks_at_are_no_features():
     assert (model.predict(used) == pipe.predict(frame)).all()
 
 
-def test_what_a_missing_cell_means_is_said():
+def test_missing_cell_counts_as_imputed_value():
     frame, y = people(missing=True)
     pipe = fitted("imputer behind a scaler", "mlp", frame, y)
     schema = Model.of(pipe).schema
@@ -132,7 +132,7 @@ def test_what_a_missing_cell_means_is_said():
     assert Model.of(fitted("drop first", "mlp", *full)).schema.by_name["income"].missing is None
 
 
-def test_a_missing_cell_without_an_imputer_is_named():
+def test_missing_cell_without_imputer_is_named():
     frame, y = people()
     model = Model.of(fitted("drop first", "mlp", frame, y))
     frame.loc[3, "income"] = np.nan
@@ -221,7 +221,7 @@ def test_targets_are_compared_by_value(labels, targets):
         ([0, 1], np.array([0, 1]), "is not a class"),
     ],
 )
-def test_target_that_is_nearly_a_label(labels, target, words):
+def test_target_that_is_nearly_label(labels, target, words):
     frame, y = people()
     y = np.array(labels)[(y == "yes").astype(int)]
     model = Model.of(make_pipeline(StandardScaler(), LogisticRegression()).fit(frame[NUMBERS], y))
@@ -232,7 +232,7 @@ def test_target_that_is_nearly_a_label(labels, target, words):
 # -- the user's own words --------------------------------------------------------------------------
 
 
-def test_rules_are_added_to_the_model_s_own_encoding():
+def test_rules_are_added_to_model_s_own_encoding():
     frame, y = people()
     pipe = fitted("drop chosen", "mlp", frame, y)
     user = Schema(
@@ -262,7 +262,7 @@ def test_rules_are_added_to_the_model_s_own_encoding():
         ([Categorical("age", ["a", "b"])], "the model takes a number, the schema describes labels"),
     ],
 )
-def test_a_schema_that_is_not_the_model_s_is_refused(features, message):
+def test_schema_that_is_not_model_s_is_refused(features, message):
     frame, y = people()
     pipe = make_pipeline(
         ColumnTransformer([("n", StandardScaler(), ["age"])]), LogisticRegression()
@@ -284,7 +284,7 @@ def in_float32(scaling, form):
 
 
 @pytest.mark.parametrize("form", ["(x - o) / s", "(x - o) * s", "x * s + o"])
-def test_the_same_scaling_in_float32_is_the_same(form):
+def test_same_scaling_in_float32_is_same(form):
     frame, y = people()
     pipe = make_pipeline(
         ColumnTransformer([("n", StandardScaler(), ["age", "income"])]), LogisticRegression()
@@ -316,7 +316,7 @@ def test_the_same_scaling_in_float32_is_the_same(form):
             model.with_schema(described(wrong))
 
 
-def test_a_model_in_float32_takes_the_scaling_of_its_float64_source():
+def test_model_in_float32_takes_scaling_of_its_float64_source():
     torch = pytest.importorskip("torch")
     scaling = (1 / 3, 5 / 7)
 
@@ -340,7 +340,7 @@ def test_a_model_in_float32_takes_the_scaling_of_its_float64_source():
         model.with_schema(Schema([Continuous("x", 0, 1, scaling=off)]))
 
 
-def test_other_labels_than_the_model_s_are_refused():
+def test_other_labels_than_model_s_are_refused():
     frame, y = people()
     pipe = make_pipeline(
         ColumnTransformer([("w", OneHotEncoder(), ["job"])]), LogisticRegression()
@@ -351,7 +351,7 @@ def test_other_labels_than_the_model_s_are_refused():
         Model.of(pipe).with_schema(Schema([Ordinal("job", ["clerk", "cook", "poet", "smith"])]))
 
 
-def test_numbers_that_are_yes_or_no_or_a_few_levels():
+def test_numbers_that_are_yes_or_no_or_few_levels():
     """The model scales them as numbers; the user says what they are."""
     frame, y = people()
     frame = frame.assign(owner=(frame.sex == "m").astype(int), rooms=frame.age % 4 + 1)
@@ -397,7 +397,7 @@ def test_numbers_that_are_yes_or_no_or_a_few_levels():
         (SimpleImputer(missing_values=-1), "takes -1 for a missing cell", None),
     ],
 )
-def test_steps_are_refused_with_a_next_step_that_works(step, message, right):
+def test_steps_are_refused_with_next_step_that_works(step, message, right):
     frame, y = people()
     frame.loc[0, "income"] = np.nan if isinstance(step, SimpleImputer) else 0
     if isinstance(step, SimpleImputer) and step.missing_values == -1:
@@ -414,7 +414,7 @@ def test_steps_are_refused_with_a_next_step_that_works(step, message, right):
         assert (Model.of(pipe).predict(frame) == pipe.predict(frame)).all()
 
 
-def test_a_missing_category_is_refused_with_a_next_step_that_works():
+def test_missing_category_is_refused_with_next_step_that_works():
     frame, y = people(missing=True)
     steps = ColumnTransformer([("w", OneHotEncoder(), ["job"])])
     pipe = make_pipeline(steps, LogisticRegression()).fit(frame, y)
@@ -508,7 +508,7 @@ def test_other_models_are_refused(binary):
     ],
     ids=lambda scalers: f"{len(scalers)}_scalers" if isinstance(scalers, list) else None,
 )
-def test_predictions_are_those_of_the_pipeline(data, classifier, scalers):
+def test_predictions_are_those_of_pipeline(data, classifier, scalers):
     X, fresh = (data.X, data.fresh) if scalers else (data.Z, data.fresh_Z)
     model = fit(make_pipeline(*scalers, classifier), X, data.y)
     network = NetworkOf(model)
@@ -517,7 +517,7 @@ def test_predictions_are_those_of_the_pipeline(data, classifier, scalers):
     assert network.precision == "float64"
 
 
-def test_scalers_are_not_folded_into_the_weights(binary):
+def test_scalers_are_not_folded_into_weights(binary):
     model = fit(make_pipeline(StandardScaler(), MinMaxScaler(), mlp()), binary.X, binary.y)
     network = NetworkOf(model)
     for layer, coef, intercept in zip(
@@ -587,7 +587,7 @@ def test_mlp_without_hidden_layer(data):
 @pytest.mark.parametrize(
     "front", [PCA(2), SelectKBest(k=2), make_pipeline(StandardScaler(), PCA(2))]
 )
-def test_linear_maps_stand_in_front_of_the_trained_layers(binary, front):
+def test_linear_maps_stand_in_front_of_trained_layers(binary, front):
     model = fit(make_pipeline(front, mlp()), binary.X, binary.y)
     net = NetworkOf(model)
     assert_same(net, model, binary.fresh)
@@ -736,7 +736,7 @@ def test_linear_classifier_is_its_decision_function(data, classifier):
     np.testing.assert_allclose(found, scores.reshape(len(scores), -1), rtol=1e-9, atol=1e-9)
 
 
-def test_cutoff_of_a_linear_classifier_needs_its_probabilities(binary):
+def test_cutoff_of_linear_classifier_needs_its_probabilities(binary):
     pipe = make_pipeline(StandardScaler(), SGDClassifier("log_loss", random_state=0))
     model = Model.of(pipe.fit(binary.X, binary.y), cutoff=0.7)
     expected = pipe.predict_proba(binary.fresh)[:, 1] >= 0.7
@@ -769,7 +769,7 @@ class OwnThreshold(LogisticRegression):
         return self.classes_[(self.predict_proba(X)[:, 1] > 0.7).astype(int)]
 
 
-def test_threshold_of_its_own_is_refused_and_the_advice_works(binary):
+def test_threshold_of_its_own_is_refused_and_advice_works(binary):
     pipe = make_pipeline(StandardScaler(), OwnThreshold()).fit(binary.X, binary.y)
     with pytest.raises(
         ModelNotSupportedError, match=r"threshold of its own.*Model\.of\(model, cutoff"
@@ -799,7 +799,7 @@ def test_column_of_thousands_of_categories_is_read():
     assert (Model.of(pipe).predict(zips) == pipe.predict(zips)).all()
 
 
-def test_whole_numbers_reach_an_imputer_of_decimals():
+def test_whole_numbers_reach_imputer_of_decimals():
     """Decoded counterfactuals of a column of decimals may hold whole numbers alone."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"income": rng.integers(1, 90, 80).astype(float)})

@@ -319,7 +319,7 @@ def unchanged(network, module):
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("widths", [(), (6,), (6, 5), (4, 4, 4)], ids=len)
 @pytest.mark.parametrize("kind", [*FRONTS, *CATEGORIES])
-def test_every_logit_is_the_module_s_own(kind, widths, outputs):
+def test_every_logit_is_module_s_own(kind, widths, outputs):
     torch.manual_seed(len(widths))
     X = rows(labels=(3, 3) if kind is SharedEmbedding else LABELS)
     module = settled(kind(*widths, outputs=outputs), X)
@@ -330,7 +330,7 @@ def test_every_logit_is_the_module_s_own(kind, widths, outputs):
     assert model.network.precision == "float32"
 
 
-def test_numbers_take_their_scaling_into_the_schema():
+def test_numbers_take_their_scaling_into_schema():
     schema = Model.of(Numbers(4)).schema
     assert [(f.name, f.offset, f.scale) for f in schema.features] == [
         ("x1", 50_000.0, 12_000.0),
@@ -340,7 +340,7 @@ def test_numbers_take_their_scaling_into_the_schema():
     assert not NetworkOf(Numbers(4)).input_transform
 
 
-def test_an_embedding_makes_a_category():
+def test_embedding_makes_category():
     model = Model.of(TwoEmbeddings(4))
     assert model.schema.by_name["x0"] == Categorical("x0", list(range(4)))
     assert model.schema.by_name["x3"] == Categorical("x3", list(range(3)))
@@ -351,12 +351,12 @@ def test_an_embedding_makes_a_category():
         model.predict(table.replace({"x3": {1.0: 3.0}}))
 
 
-def test_a_one_hot_needs_no_matrix():
+def test_one_hot_needs_no_matrix():
     model = Model.of(OneHot(4))
     assert model.network.input_transform.matrix is None
 
 
-def test_a_table_of_categories_alone():
+def test_table_of_categories_alone():
     """Such modules often take whole numbers."""
 
     class Whole(nn.Module):
@@ -399,7 +399,7 @@ ACCELERATORS = ["cuda"] if torch.cuda.is_available() else ["pretended"]
 
 
 @pytest.mark.parametrize("device", ACCELERATORS)
-def test_module_on_a_gpu_runs_there_on_legal_rows_only(device, monkeypatch):
+def test_module_on_gpu_runs_there_on_legal_rows_only(device, monkeypatch):
     """A category out of range on a GPU would end CUDA for the process."""
     module = Recording(4).eval()
     if device == "pretended":  # the copy that a module on a GPU would get
@@ -419,7 +419,7 @@ def test_module_on_a_gpu_runs_there_on_legal_rows_only(device, monkeypatch):
     assert all((tensor == weights[name]).all() for name, tensor in module.state_dict().items())
 
 
-def test_module_that_cannot_be_copied_is_read_on_the_cpu(monkeypatch):
+def test_module_that_cannot_be_copied_is_read_on_cpu(monkeypatch):
     class Fixed(Plain):
         def __deepcopy__(self, memo):
             raise TypeError("not this one")
@@ -445,7 +445,7 @@ def test_columns_that_are_never_looked_at_may_be_left_out():
         model.predict_original(frame)
 
 
-def test_names_come_from_the_user_s_schema():
+def test_names_come_from_user_s_schema():
     torch.manual_seed(0)
     X = rows()
     module = OneEmbedding(6).eval()
@@ -519,7 +519,7 @@ def test_functions_in_forward(outputs, last, threshold, to_logits):
         check(module, X, threshold=threshold, to_logits=to_logits)
 
 
-def test_the_module_stays_as_it_is():
+def test_module_stays_as_it_is():
     module = Functional(1, lambda z: z).train()
     before = copy.deepcopy(module.state_dict())
     torch.manual_seed(5)
@@ -556,7 +556,7 @@ def test_wrapped_modules(wrap):
     assert (Model.of(wrap(module)).predict(X) == Model.of(module).predict(X)).all()
 
 
-def test_layers_that_the_output_does_not_depend_on():
+def test_layers_that_output_does_not_depend_on():
     class Two(Plain):
         def prepare(self):
             self.other = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 1), nn.Tanh())
@@ -660,7 +660,7 @@ def test_small_differences_show_in_float32():
 
 @pytest.mark.parametrize("kinds", [("half", "half"), ("bfloat16", "bfloat16"), ("half", "float")])
 @pytest.mark.parametrize("normed", [False, True])
-def test_half_precision_is_rejected_and_the_advice_works(kinds, normed):
+def test_half_precision_is_rejected_and_advice_works(kinds, normed):
     parts = [nn.Linear(3, 4), nn.BatchNorm1d(4) if normed else nn.Identity()]
     first, last = nn.Sequential(*parts), nn.Linear(4, 1)
     for part, kind in zip((first, last), kinds, strict=True):
@@ -701,7 +701,7 @@ def test_batch_norm(places, outputs, bias):
     assert (model.network.layers[0].b is None) == (not bias and "behind" not in places)
 
 
-def test_folding_in_torch_gives_the_same_network():
+def test_folding_in_torch_gives_same_network():
     torch.manual_seed(1)
     X = rows() / [1.0, 12_000.0, 11.0, 1.0, 2.0]
     module = settled(normed("behind"), X)
@@ -714,7 +714,7 @@ def test_folding_in_torch_gives_the_same_network():
         np.testing.assert_allclose(a.b, b.b, rtol=1e-4, atol=1e-6)
 
 
-def test_a_batch_norm_of_factor_zero():
+def test_batch_norm_of_factor_zero():
     torch.manual_seed(1)
     X = rows() / [1.0, 12_000.0, 11.0, 1.0, 2.0]
     module = settled(normed("front", "behind", "between"), X)
@@ -731,7 +731,7 @@ def exact(values):
 
 @given(st.integers(0, 10_000), st.sampled_from(["behind", "between"]))
 @examples(40)
-def test_folding_is_exact_up_to_the_last_digits(seed, place):
+def test_folding_is_exact_up_to_last_digits(seed, place):
     """The folded layer against the layer and the batch norm in rational numbers."""
     rng = np.random.default_rng(seed)
     W, b = rng.standard_normal((3, 4)) * 10.0 ** rng.uniform(-3, 3), rng.standard_normal(3)
@@ -773,14 +773,14 @@ def test_numbers_that_change_nothing_change_no_bit():
     assert layer.b.tobytes() == b.tobytes()
 
 
-def test_a_chain_refuses_what_is_no_chain():
+def test_chain_refuses_other_layers():
     chain = Chain()
     chain.linear("one", np.eye(3), None)
     with pytest.raises(ModelNotSupportedError, match="'norm' has 2 numbers for 3 outputs of one"):
         chain.batch_norm("'norm'", np.ones(2), np.zeros(2))
 
 
-def test_a_relu_around_a_batch_norm():
+def test_relu_around_batch_norm():
     """relu(norm(relu(z))) is no layer; either ReLU may go."""
     norm = settled(nn.Sequential(nn.BatchNorm1d(4)), np.random.default_rng(0).random((9, 4)))
     first, last = nn.Linear(WIDTH, 4), nn.Linear(4, 1)
@@ -979,7 +979,7 @@ def straight(m, x):
         ),
     ],
 )
-def test_each_refusal_has_a_next_step_that_works(wrong, message, right):
+def test_each_refusal_has_next_step_that_works(wrong, message, right):
     with pytest.raises(ModelNotSupportedError, match=message):
         Model.of(Custom(wrong).eval())
     model = Model.of(Custom(right).eval())
@@ -1021,7 +1021,7 @@ def test_several_tensors():
     check(Rows(Two()), X)
 
 
-def test_modules_that_ask_about_their_rows():
+def test_modules_that_test_their_rows_are_read():
     """Asserts about shapes are followed; what branches on values is not."""
 
     def asserting(m, x):
@@ -1056,7 +1056,7 @@ def test_too_many_categories():
     check(module, np.arange(1000.0)[:, None])
 
 
-def test_an_embedding_with_a_largest_norm():
+def test_embedding_with_largest_norm():
     torch.manual_seed(0)
     module = OneEmbedding(4)
     module.job = nn.Embedding(4, 2, max_norm=0.5)
@@ -1199,7 +1199,7 @@ def test_random_modules(module, seed):
     check(settled(module, X), X)
 
 
-def test_table_of_names_is_sent_to_the_names_of_the_model():
+def test_table_of_names_is_sent_to_names_of_model():
     module = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     table = pd.DataFrame([[1.0, 2.0], [0.5, -1.0]], columns=["age", "income"])
     with pytest.raises(InputError, match=r"table\.to_numpy\(\).*with_column_names"):

@@ -97,7 +97,7 @@ MODULES = {
 
 @pytest.mark.parametrize("exporter", ["old", "new"])
 @pytest.mark.parametrize("name", MODULES)
-def test_exported_module_is_read_as_the_module(name, exporter, tmp_path):
+def test_exported_module_is_read_as_module(name, exporter, tmp_path):
     torch.manual_seed(0)
     module = MODULES[name]().eval()
     rng = np.random.default_rng(0)
@@ -132,7 +132,7 @@ def test_exported_float64_module_has_margins_of_float64(name, exporter, tmp_path
     assert model.network.precision == "float64"
 
 
-def test_file_without_a_dynamic_batch_is_read(tmp_path):
+def test_file_without_dynamic_batch_is_read(tmp_path):
     module = MODULES["permuted"]().eval()
     path = export_torch(module, tmp_path / "m.onnx", torch.zeros(4, WIDTH), dynamo=False)
     X = np.random.default_rng(0).standard_normal((50, WIDTH))
@@ -176,7 +176,7 @@ def test_torch_script_is_sent_to_its_export(tmp_path):
     assert Model.of(path).network.widths == Model.of(module).network.widths
 
 
-def test_graphs_in_half_precision_are_rejected_and_the_advice_works(tmp_path):
+def test_graphs_in_half_precision_are_rejected_and_advice_works(tmp_path):
     module = MODULES["sigmoid"]().half().eval()
     path = export(module, tmp_path / "a.onnx", "new", torch.zeros(4, WIDTH).half())
     with pytest.raises(ModelNotSupportedError, match=r"float16 numbers.*export\(model\.float\(\)"):

@@ -65,8 +65,8 @@ class Model:
     network
         The trained layers, taking rows as ``schema`` encodes them.
     schema
-        The columns of the table that matter for the model, in original units, encoded as the model
-        itself does it. Rules, ranges, steps and directions can be added with :meth:`with_schema`.
+        The columns of the table that matter for the model, in original units, encoded as in the
+        model. Rules, ranges, steps and directions can be added with :meth:`with_schema`.
     classes
         Label of each class of the network.
     has_preprocessing
