@@ -1,0 +1,106 @@
+"""The project file on the command line: it is found, options replace its keys, and errors name them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import yaml
+
+from commands import good, run
+from proplace.core.errors import OptionError
+from proplace.core.progress import progress_bar
+from support.errors import failed
+
+
+@pytest.fixture
+def folder(loans, tmp_path, monkeypatch):
+    """A working folder with a project file of absolute paths."""
+    monkeypatch.chdir(tmp_path)
+    project = {
+        "model": str(loans.folder / "model.onnx"),
+        "schema": str(loans.folder / "schema.yaml"),
+        "tables": {"train": str(loans.folder / "train.csv")},
+        "delta": 0.01,
+        "explainer": {"k": 5},
+        "request": {"immutable": ["age"]},
+    }
+    (tmp_path / "proplace.yaml").write_text(yaml.safe_dump(project))
+    return tmp_path
+
+
+def test_file_of_the_working_folder_is_the_default(loans, folder):
+    table = ("--input", loans.folder / "people.csv", "--row", 3, "--json")
+    (own,) = good("explain", *table).json
+    assert own["request"]["immutable"] == ["age"]
+    whole = loans.options(row=3, immutable="age")
+    assert good("explain", *whole, "--json").json == [own]
+    (other,) = good("explain", *table, "--immutable", "income", "--delta", 0.005).json
+    assert (other["request"]["immutable"], other["delta"]) == (["income"], 0.005)
+    assert good("explain", *table, "--config", "proplace.yaml").json == [own]
+
+
+def test_missing_key_is_named_with_its_option(loans, folder):
+    (folder / "proplace.yaml").write_text("delta: 0.01")
+    done = run("explain", "--input", loans.folder / "people.csv", "--row", 0)
+    failed(done, OptionError, name="--model")
+    assert "model" in done.stderr
+    assert "proplace.yaml" in done.stderr
+    (folder / "proplace.yaml").unlink()
+    done = run("explain", "--model", loans.folder / "model.onnx", "age=1")
+    failed(done, OptionError, name="--train")
+    assert "tables.train, delta are missing" in done.stderr
+    words = ("--train", loans.folder / "train.csv", "--delta", 0.01)
+    given = loans.options(train=None, delta=None, row=0)
+    assert good("explain", *given, *words).returncode == 0
+
+
+def test_unknown_key_is_rejected_with_the_closest_one(folder):
+    (folder / "proplace.yaml").write_text("request: {immutabel: [age]}")
+    done = run("certify", "--input", "people.csv")
+    failed(done, OptionError, name="proplace.yaml")
+    assert "did you mean 'immutable'" in done.stderr
+    assert run("certify", "--config", "none.yaml").returncode == 1
+
+
+def test_schema_drafts_a_project_file_that_works(loans, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    loans.train.assign(approved=1).to_csv("train.csv", index=False)
+    loans.net.save("model.npz")
+    words = ("schema", "train.csv", "--drop", "approved", "--out", "schema.yaml")
+    good(*words)
+    assert not (tmp_path / "proplace.yaml").exists()
+    (tmp_path / "schema.yaml").unlink()
+    good(*words, "--model", "model.npz")
+    assert yaml.safe_load((tmp_path / "proplace.yaml").read_text()) == {
+        "model": "model.npz",
+        "schema": "schema.yaml",
+        "tables": {"train": "train.csv", "drop": ["approved"]},
+    }
+    person = [f"{name}={value}" for name, value in loans.people.iloc[0].items()]
+    assert good("explain", "--delta", 0.001, *person, "--json").json[0]["delta"] == 0.001
+
+
+def test_quiet_command_prints_results_alone(loans, tmp_path):
+    loud = good("report", *_results(loans, tmp_path / "a"))
+    assert "open it in a browser" in loud.stderr
+    assert good("report", "--quiet", *_results(loans, tmp_path / "b")).stderr == ""
+    assert "open it in a browser" in good("report", *_results(loans, tmp_path / "c")).stderr
+
+
+def _results(loans, out):
+    good("explain", *loans.options(out=out), "--row", 0)
+    return [out]
+
+
+def test_log_gets_a_line_of_progress_every_ten_seconds(monkeypatch, capsys):
+    clock = iter([0.0, 1.0, 10.0, 12.0, 30.0])
+    monkeypatch.setattr("proplace.core.progress.time.monotonic", lambda: next(clock))
+    assert not sys.stderr.isatty()
+    with progress_bar("explain", 4_000, show=True) as advance:
+        for _ in range(4):
+            advance(500)
+    assert capsys.readouterr().err.splitlines() == [
+        "explain: 1,000 of 4,000, 30 s left",
+        "explain: 2,000 of 4,000, 30 s left",
+    ]
