@@ -112,17 +112,20 @@ class Project:
                 given[name] = {**getattr(self, name), **options}
         return dataclasses.replace(self, **given)
 
-    def check_has(self, *names: str) -> None:
-        """Raise one OptionError about all fields that are missing."""
+    def check_has(self, *names: str, options: Sequence[str] = ()) -> None:
+        """Raise one OptionError about all fields that are missing.
+
+        ``options`` are the fields that the caller has an option for.
+        """
         missing = [name for name in names if getattr(self, name) is None]
         if missing:
             keys = ", ".join(f"tables.{name}" if name in _TABLES else name for name in missing)
+            given = " ".join(f"--{name}" for name in missing if name in options)
             file = DEFAULT_NAME if self.place is None else str(self.place)
-            options = [f"--{name}" for name in missing]
             raise OptionError(
-                f"{keys} {'is' if len(missing) == 1 else 'are'} missing: give "
-                f"{' and '.join(options)}, or name them in {file}",
-                name=options[0],
+                f"{keys} {'is' if len(missing) == 1 else 'are'} missing: add to {file}"
+                f"{f', or give {given}' if given else ''}",
+                name=missing[0],
             )
 
     # -- the model and the tables --------------------------------------------------------------

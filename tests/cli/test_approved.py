@@ -126,6 +126,7 @@ def stable(text):
     """Replace digests and times, and remove spaces at the ends of lines."""
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "DIGEST", text)
     text = re.sub(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|\+00:00)?", "TIME", text)
+    text = re.sub(r"\b20\d\d-\d\d-\d\d\b", "YYYY-MM-DD", text)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 

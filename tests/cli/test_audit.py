@@ -150,8 +150,8 @@ def test_new_answers_have_requests_of_old_ones(folder):
 @pytest.mark.parametrize(
     ("words", "error", "name"),
     [
-        (["--renew"], OptionError, "--train"),
-        (["--renew", "tables.train:", "later.csv"], OptionError, "--delta"),
+        (["--renew"], OptionError, "train"),
+        (["--renew", "tables.train:", "later.csv"], OptionError, "delta"),
         (["--approve", "--dry-run"], OptionError, "--approve"),
         (["--report", "page.txt"], OutputError, "page.txt"),
     ],

@@ -67,7 +67,7 @@ def test_killed_three_times_answers_are_same(crowd, tmp_path):
 def test_signal_ends_cleanly_with_next_step(crowd, tmp_path, number):
     folder, whole = crowd
     out = tmp_path / "out"
-    arguments = words(folder, out, "batch.seconds:", 1e-9, "--jobs", 2)
+    arguments = words(folder, out, "batch.seconds:", 1e-9, "--jobs", 2, "--quiet")
     process = start(arguments, at=30, number=number, start_new_session=True)
     _, err = process.communicate()
     assert process.returncode == 128 + number
@@ -118,7 +118,9 @@ def test_input_that_is_overwritten_during_run(crowd, tmp_path):
     path, out = tmp_path / "people.csv", tmp_path / "out"
     content = (folder / "people.csv").read_bytes()
     path.write_bytes(content)
-    process = start_and_stop(words(folder, out, "batch.seconds:", 1e-9, people=path), at=20)
+    process = start_and_stop(
+        words(folder, out, "batch.seconds:", 1e-9, "--quiet", people=path), at=20
+    )
     lines = content.splitlines(keepends=True)
     with path.open("r+b") as file:
         file.writelines([lines[0], *reversed(lines[1:])])

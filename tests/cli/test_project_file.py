@@ -43,12 +43,12 @@ def test_file_of_the_working_folder_is_the_default(loans, folder):
 def test_missing_key_is_named_with_its_option(loans, folder):
     (folder / "proplace.yaml").write_text("delta: 0.01")
     done = run("explain", "--input", loans.folder / "people.csv", "--row", 0)
-    failed(done, OptionError, name="--model")
+    failed(done, OptionError, name="model")
     assert "model" in done.stderr
     assert "proplace.yaml" in done.stderr
     (folder / "proplace.yaml").unlink()
     done = run("explain", "--model", loans.folder / "model.onnx", "age=1")
-    failed(done, OptionError, name="--train")
+    failed(done, OptionError, name="train")
     assert "tables.train, delta are missing" in done.stderr
     words = ("--train", loans.folder / "train.csv", "--delta", 0.01)
     given = loans.options(train=None, delta=None, row=0)

@@ -104,7 +104,7 @@ def audit(
     from proplace.project import Project  # noqa: PLC0415
 
     project = Project.find(config).changed(ledger=ledger)
-    project.check_has("ledger")
+    project.check_has("ledger", options=("ledger",))
     if approve and dry_run:
         raise OptionError("--approve writes to the ledger: leave --dry-run out", name="--approve")
     if renew:

@@ -78,7 +78,7 @@ def certify(
     )
     if project.people is None:
         raise OptionError("give the rows as --input FILE", name="--input")
-    project.check_has("model", "delta")
+    project.check_has("model", "delta", options=("model", "delta"))
     tolerance = tolerance_pairs(project.request.get("tolerance", {})) or None
     read, source = project.read_model(), project.table(project.people)
     whole = project.named(read, source)

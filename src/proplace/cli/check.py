@@ -95,6 +95,7 @@ def check(
                 "folder of a proplace explain --out command",
                 name=path.name,
             )
+    project.check_has("model", options=("model",))
     whole = project.read_model()
     number = None if target is None else whole.target(project.changed(target=target).label(whole))
     if radius is not None and whole.network.folded:

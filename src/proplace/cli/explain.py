@@ -287,7 +287,8 @@ class _Asked:
         from proplace.explain.proplace import Proplace  # noqa: PLC0415
 
         jobs = processes("--jobs", project.batch.get("jobs"))
-        project.check_has("model", "train", "delta")
+        needed = ("model", "train", "delta")
+        project.check_has(*needed, options=needed)
         read = project.read_model()
         rows = project.table(project.train or Path())
         model = project.named(read, rows)

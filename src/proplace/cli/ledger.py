@@ -104,7 +104,8 @@ def list_(
         return
     columns = ["id", "person", "state", "issued", "expires", "target", "model"]
     rows = [
-        ["" if row[name] is None else str(row[name]) for name in columns] for row in _records(frame)
+        ["" if row[name] is None else str(row[name]) for name in columns]
+        for row in _records(frame.assign(issued=frame["issued"].str[:10]))
     ]
     echo_table(["promise", *columns[1:]], rows)
 
