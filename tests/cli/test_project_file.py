@@ -29,7 +29,7 @@ def folder(loans, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_file_of_the_working_folder_is_the_default(loans, folder):
+def test_file_of_working_folder_is_default(loans, folder):
     table = ("--input", loans.folder / "people.csv", "--row", 3, "--json")
     (own,) = good("explain", *table).json
     assert own["request"]["immutable"] == ["age"]
@@ -55,7 +55,7 @@ def test_missing_key_is_named_with_its_option(loans, folder):
     assert good("explain", *given, *words).returncode == 0
 
 
-def test_unknown_key_is_rejected_with_the_closest_one(folder):
+def test_unknown_key_is_rejected_with_closest_one(folder):
     (folder / "proplace.yaml").write_text("request: {immutabel: [age]}")
     done = run("certify", "--input", "people.csv")
     failed(done, OptionError, name="proplace.yaml")
@@ -63,7 +63,7 @@ def test_unknown_key_is_rejected_with_the_closest_one(folder):
     assert run("certify", "--config", "none.yaml").returncode == 1
 
 
-def test_schema_drafts_a_project_file_that_works(loans, tmp_path, monkeypatch):
+def test_schema_drafts_project_file_that_works(loans, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     loans.train.assign(approved=1).to_csv("train.csv", index=False)
     loans.net.save("model.npz")
@@ -93,7 +93,7 @@ def _results(loans, out):
     return [out]
 
 
-def test_log_gets_a_line_of_progress_every_ten_seconds(monkeypatch, capsys):
+def test_log_gets_line_of_progress_every_ten_seconds(monkeypatch, capsys):
     clock = iter([0.0, 1.0, 10.0, 12.0, 30.0])
     monkeypatch.setattr("proplace.core.progress.time.monotonic", lambda: next(clock))
     assert not sys.stderr.isatty()
