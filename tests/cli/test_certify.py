@@ -144,9 +144,7 @@ def test_schema_command_points_out_columns_that_need_decision(tmp_path):
     table = pd.DataFrame({"age": [20, 30, 55], "score": [3, 40, -9], "sex": ["f", "m", "f"]})
     table.to_csv(tmp_path / "train.csv", index=False)
     notes = good("schema", tmp_path / "train.csv").stderr.splitlines()
-    assert [note.split()[:2] for note in notes] == [
-        ["note:", name] for name in ("'sex'", "'age'", "'score'")
-    ]
+    assert [note.split("'")[1] for note in notes] == ["sex", "age", "score"]
     named = ["--immutable", "sex", "--increasing", "age"]
     (note,) = good("schema", tmp_path / "train.csv", *named).stderr.splitlines()
     assert note.startswith("note: 'score' has the value -9 in 1 row, ")
