@@ -152,10 +152,13 @@ class Project:
             model = model.with_classes(self.classes)
         return model if self.cutoff is None else Model.of(model, cutoff=self.cutoff)
 
-    def named(self, model: Model, table: TableFile) -> Model:
-        """Return a model whose columns have their names, from the schema or from a table."""
+    def named(self, model: Model, table: TableFile, *, scaled: bool = True) -> Model:
+        """Return a model whose columns have their names, from the schema or from a table.
+
+        ``scaled=False`` is for other models (``described``).
+        """
         if self.schema is not None:
-            return self.described(model)
+            return self.described(model, scaled=scaled)
         names = [name for name in table.columns if name not in self.others]
         if model.has_column_names or set(model.schema.by_name) <= set(names):
             return _with_booleans(model.with_names_of_table(names), table)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+import proplace as pp
 from commands import good, run
-from proplace.core.errors import OptionError
+from proplace.core.errors import OptionError, TableError
 from proplace.core.progress import progress_bar
 from support.errors import failed
 
@@ -79,6 +86,37 @@ def test_schema_drafts_project_file_that_works(loans, tmp_path, monkeypatch):
     }
     person = [f"{name}={value}" for name, value in loans.people.iloc[0].items()]
     assert good("explain", "--delta", 0.001, *person, "--json").json[0]["delta"] == 0.001
+
+
+@pytest.mark.slow
+def test_drafted_project_audits_and_calibrates_models_with_refitted_scalers(tmp_path, monkeypatch):
+    """Each retrained pipeline has a scaler of its own, which the drafted schema must not exclude."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(50, 10, 200), "b": rng.normal(9, 2, 200)}).round(1)
+    y = (table.a + 5 * table.b > 95).astype(int)
+    for name, rows in (("now", slice(None)), ("later", slice(0, 150))):
+        steps = StandardScaler(), MLPClassifier((4,), solver="lbfgs", max_iter=50, random_state=0)
+        pipe = make_pipeline(*steps).fit(table[rows], y[rows])
+        pp.Model.of(pipe).save(f"{name}.npz")
+    table.assign(good=y).to_csv("train.csv", index=False)
+    table[y == 0].head(3).assign(who=["p", "q", "r"]).to_csv("people.csv", index=False)
+    good("schema", "train.csv", "--drop", "good", "--model", "now.npz", "--out", "schema.yaml")
+    done = run("calibrate", "later.npz", "--input", "people.csv")
+    failed(done, TableError, name="who")
+    scaled = pp.Model.of("now.npz").with_schema(pp.Schema.read("schema.yaml")).schema
+    scaled.write("scaled.yaml")
+    project = yaml.safe_load(Path("proplace.yaml").read_text())
+    project["tables"] |= {"id": "who", "people": "people.csv"}
+    project |= {"delta": 0.001, "explainer": {"k": 3}, "ledger": "p.db"}
+    project["calibration"] = {"deltas": [0.001]}
+    required = [{"model": "later.npz", "delta": 0.0005}]
+    project |= {"schema": "scaled.yaml", "required_models": required}
+    Path("proplace.yaml").write_text(yaml.safe_dump(project))
+    assert run("calibrate", "later.npz", "--json").json["accepted"] > 0
+    good("explain", "--out", "out")
+    good("ledger", "issue", "p.db", "out")
+    assert sum(good("audit", "later.npz", "--json").json["counts"].values()) > 0
 
 
 def test_quiet_command_prints_results_alone(loans, tmp_path):

@@ -360,7 +360,7 @@ def test_long_names_and_cells_are_shown_in_part(tmp_path):
     long = "x" * 90_000
     refusal(tmp_path, f"{long},{long}2\n1,2\n", "a")
     refusal(tmp_path, f"{long},{long}\n1,2\n", long)
-    assert "'the \\x1b id' is no feature" in refusal(
+    assert "'the \\x1b id' is not a feature" in refusal(
         tmp_path, "a,the \x1b id\n1,2\n", "the \x1b id"
     )
     frame, _ = table(tmp_path, f"n,grade,code\n{long},{long},{long}\n").read(SCHEMA)

@@ -111,7 +111,7 @@ def audit(
         project.check_has("train", "delta")
     if page is not None:
         check_page(page)
-    whole = project.described(project.read_model(model))
+    whole = project.described(project.read_model(model), scaled=False)
     with opened_ledger(str(project.ledger)) as book:
         found = book.audit(whole, record=not dry_run)
         passed = fail_on is None or found.passes(fail_on.value)

@@ -121,7 +121,8 @@ def _calibrated(
     jobs = processes("--jobs", project.batch.get("jobs")) or 1
     rows = project.table(project.train or Path())
     people = project.table(project.people or Path())
-    whole, *others = (project.named(one, rows) for one in (model, *later))
+    whole = project.named(model, rows)
+    others = [project.named(one, rows, scaled=False) for one in later]
     more: dict[str, Any] = {} if risk is None else {"risk": risk}
     if risk is not None and isinstance(project.delta, Path):
         shifts = project.shifts()

@@ -210,7 +210,7 @@ def required_of(project: Project, table: TableFile) -> list[Model | tuple[Model,
 
     found: list[Model | tuple[Model, float | Shifts]] = []
     for path, delta in project.required_models:
-        model = project.named(Model.of(path), table)
+        model = project.named(Model.of(path), table, scaled=False)
         if delta is None:
             found.append(model)
         else:

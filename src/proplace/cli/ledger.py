@@ -258,7 +258,7 @@ def redeem(
         raise OptionError(
             "give the person as name=value pairs, or as --input FILE --row N", name="--input"
         )
-    whole = None if model is None else project.described(project.read_model(model))
+    whole = None if model is None else project.described(project.read_model(model), scaled=False)
     with opened_ledger(place) as opened:
         features = opened.promise(number).terms.model.schema
         if table is None:

@@ -69,8 +69,9 @@ def schema(
         )
     if whole is not None:
         found = _with_missing(found, frame, whole.schema)
-        # the model keeps its own preprocessing (scaling, categories), in its own words
+        # categories in the model's own words; each model keeps its own scaling, also a retrained one
         found = whole.with_schema(found).schema
+        found = found.unscaled() if whole.has_preprocessing else found
     if out is None:
         # as a file: in its own encoding, whatever the terminal can show
         typer.echo(text_of(found, ".yaml").encode("utf-8"), nl=False)

@@ -225,9 +225,10 @@ class TableFile(ABC):
             )
         if extra:
             raise TableError(
-                f"{self.path}: {listing(extra)} {'are no features' if extra[1:] else 'is no feature'}; "
-                "name columns to keep beside the results in tables.id of the project file (or --id), "
-                "and columns to leave out in tables.drop (or --drop)",
+                f"{self.path}: {listing(extra)} "
+                f"{'are not features' if extra[1:] else 'is not a feature'}. Name columns to keep "
+                "beside the results in tables.id of the project file (explain: --id), and columns to "
+                "leave out in tables.drop (explain: --drop)",
                 name=extra[0],
             )
 
