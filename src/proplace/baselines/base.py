@@ -1,8 +1,8 @@
 """Common parts of the baselines: legal points, ranges, seeds, and the check of a candidate.
 
-A baseline is one class with one function of its own, :meth:`Baseline.propose`: from encoded rows
-that do not have the target class to a candidate each. It may look at ``self.net_``, at the training rows
-``self.rows_``, and call :meth:`Baseline.legal` to stay among points that can be written in the table.
+A baseline is a class with one method, :meth:`Baseline.propose`. It receives encoded rows without the
+target class and returns a candidate for each. It may use the network ``self.net_`` and the training
+rows ``self.rows_``. :meth:`Baseline.legal` returns points that can be written in the table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 MARGIN = 1e-6
-"""Margin that methods aim at, so that a point counts as valid in spite of rounding."""
+"""Margin that methods aim at, so that rounding does not make a point invalid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class Baseline(Explainer):
                 )
 
     def find(self, X: Array, request: Request) -> list[list[Finding]]:
-        """One finding for each row: the candidate as it will be read, and what it is then."""
+        """Return one finding for each row, about its candidate as written in the table."""
         target = request.target
         start = time.monotonic()
         candidates = self.propose(X, target)
@@ -127,7 +127,7 @@ class Baseline(Explainer):
         ]
 
     def _finding(self, x: Array, candidate: Candidate, target: int) -> Finding:
-        """Write the point as it will be read, and test that."""
+        """Write a candidate as in the table, and test the written point."""
         if candidate.point is None:
             reason = candidate.reason or "the method ended without a point of the target class"
             return Finding(candidate.status, reason)
@@ -135,9 +135,9 @@ class Baseline(Explainer):
         person = self.schema_.person(x)
         if not person.allowed(point)[0]:
             broken = "; ".join(list(person.broken_rules(point))[:3])
-            return Finding("infeasible_rules", f"the point that was found breaks a rule ({broken})")
+            return Finding("infeasible_rules", f"the point of the method breaks a rule ({broken})")
         if self.net_.predict(point)[0] != target:
-            reason = candidate.reason or "the point that was found does not have the target class"
+            reason = candidate.reason or "the point of the method does not have the target class"
             return Finding("not_found", reason)
         status: Status = "valid"
         margin, certificate = float(self.net_.margin(point, target)[0]), None
@@ -162,7 +162,7 @@ class Baseline(Explainer):
     # -- for the methods ---------------------------------------------------------------------
 
     def bounds(self, X: Array) -> tuple[Array, Array]:
-        """Range of each column for each person. Default: that of the training rows."""
+        """Return the range of each column for each person. Default: the range of the training rows."""
         if self._free:
             lower = np.broadcast_to(self.schema_.lower, X.shape)
             upper = np.broadcast_to(self.schema_.upper, X.shape)
@@ -186,7 +186,7 @@ class Baseline(Explainer):
         return np.where(lower == upper, lower, points)  # even if it is not a legal value
 
     def reachable(self, x: Array) -> Array:
-        """Training rows that a person may become, changed to fit the person's rules if possible."""
+        """Return the training rows that a person may become, adapted to the person's rules."""
         if self._free:
             return self.rows_
         person = self.schema_.person(x)
@@ -194,7 +194,7 @@ class Baseline(Explainer):
         return rows[person.allowed(rows)]
 
     def generator(self, x: Array) -> np.random.Generator:
-        """Random numbers of one row: they depend on the seed and the row alone."""
+        """Return a random generator that depends only on the seed and the row."""
         digest = hashlib.sha256((x + 0.0).tobytes()).digest()  # -0.0 is 0.0
         return np.random.default_rng([self.seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
@@ -227,7 +227,7 @@ class RobustBaseline(Baseline):
         self.delta = delta
 
     def fit_rows(self, rows: Array) -> None:
-        """Fit what every baseline fits, and Delta."""
+        """Fit the attributes of every baseline, and the shift set."""
         super().fit_rows(rows)
         member = self.model_.member(shifts_for(self.model_, self.delta))
         self.guarantee_ = Guarantee((member,))

@@ -3,9 +3,8 @@ r"""Input gradients of a ReLU network in NumPy, for a batch of rows, and the opt
 With masks :math:`M_i` of the active neurons at :math:`x`, the logits are locally
 :math:`W_L M_{L-1} W_{L-1} \cdots M_1 W_1 x + \text{const}`. A gradient is one pass back through it.
 
-Products are summed column by column, not by the linear algebra library. Its last bit depends on the
-processor and on the number of rows, and iterations make such differences grow. So counterfactuals depend
-on neither.
+Products are summed column by column, not by the linear algebra library, because the last bit of its
+sums depends on the processor and on the number of rows. Such differences would grow with every step.
 
 Methods that follow a gradient take steps of Adam (AMSGrad variant), each point on its own.
 
@@ -30,7 +29,7 @@ Masks = list[npt.NDArray[np.bool_]]
 
 
 def forward(net: Network, X: Array) -> tuple[Array, Masks]:
-    """Logits of each row, and which neurons are active, layer by layer."""
+    """Return the logits of each row, and a mask of the active neurons of each layer."""
     h = net.input_transform(X)
     masks: Masks = []
     for layer in net.layers[:-1]:
@@ -42,7 +41,7 @@ def forward(net: Network, X: Array) -> tuple[Array, Masks]:
 
 
 def pull_back(net: Network, masks: Masks, weights: Array) -> Array:
-    """Gradient with respect to the inputs of ``sum_k weights[:, k] * logits[:, k]``."""
+    """Return the gradient, with respect to the inputs, of ``sum_k weights[:, k] * logits[:, k]``."""
     g = _times(weights, net.layers[-1].W)
     for layer, mask in zip(reversed(net.layers[:-1]), reversed(masks), strict=True):
         g = _times(g * mask, layer.W)
@@ -50,24 +49,24 @@ def pull_back(net: Network, masks: Masks, weights: Array) -> Array:
 
 
 def margin(net: Network, X: Array, target: int) -> Array:
-    """Margin of each row for the target class."""
+    """Return the margin of each row for the target class."""
     return _margin(forward(net, X)[0], target)[0]
 
 
 def margin_gradient(net: Network, X: Array, target: int) -> tuple[Array, Array]:
-    """Margin of each row for the target class, and its gradient."""
+    """Return the margin of each row for the target class, and its gradient."""
     logits, masks = forward(net, X)
     value, weights = _margin(logits, target)
     return value, pull_back(net, masks, weights)
 
 
 def gap(net: Network, X: Array, target: int) -> Array:
-    """Gap of the probabilities of each row: see :func:`gap_gradient`."""
+    """Return the gap of the probabilities of each row: see :func:`gap_gradient`."""
     return _gap(forward(net, X)[0], target)[0]
 
 
 def gap_gradient(net: Network, X: Array, target: int) -> tuple[Array, Array]:
-    r"""Gap of the probabilities :math:`p_t - \max_{o \ne t} p_o` of each row, and its gradient.
+    r"""Return the gap :math:`p_t - \max_{o \ne t} p_o` of each row, and its gradient.
 
     For one logit the gap is :math:`\tanh(m / 2)` with the margin :math:`m`. For several it is
     :math:`a^\top p` with :math:`p` the softmax of the logits and :math:`a` the sign of both classes,
@@ -79,7 +78,7 @@ def gap_gradient(net: Network, X: Array, target: int) -> tuple[Array, Array]:
 
 
 def _margin(logits: Array, target: int) -> tuple[Array, Array]:
-    """Margin, and its gradient in the logits: the target's against the largest other one."""
+    """Return the margin of each row, and its gradient with respect to the logits."""
     if logits.shape[1] == 1:
         sign = 1.0 if target == 1 else -1.0
         return sign * logits[:, 0], np.full_like(logits, sign)
@@ -92,7 +91,7 @@ def _margin(logits: Array, target: int) -> tuple[Array, Array]:
 
 
 def _gap(logits: Array, target: int) -> tuple[Array, Array]:
-    """Gap of the probabilities, and its gradient in the logits."""
+    """Return the gap of the probabilities, and its gradient with respect to the logits."""
     value, weights = _margin(logits, target)
     if logits.shape[1] == 1:
         value = np.tanh(value / 2.0)
@@ -123,7 +122,7 @@ class Adam:
         self._mean, self._square, self._largest = np.zeros((3, *self.shape))
 
     def step(self, gradient: Array, rows: npt.NDArray[np.int64]) -> Array:
-        """Return what to add to the points ``rows``, which have been stepped each time so far."""
+        """Return the step of the points ``rows``. Each of them must have taken every earlier step."""
         self._count += 1
         self._mean[rows] = 0.9 * self._mean[rows] + 0.1 * gradient
         self._square[rows] = 0.999 * self._square[rows] + 0.001 * gradient**2

@@ -3,9 +3,10 @@ r"""MILP-R: minimum-distance counterfactuals, made robust by a margin (Jiang et 
 .. math::
     x(m) = \operatorname{argmin}_{x'}\ \|x' - x\|_1 \quad \text{s.t. } \text{margin}(x') \ge m
 
-over the features' ranges, categories and rules: the exact minimum-distance counterfactual of the ReLU
-network (Mohammadi et al. 2021, a mixed-integer program). The margin starts at ``start`` and is raised
-by multiples of ``step`` until :math:`x(m)` passes the Delta-test and that of one step less does not.
+over the features' ranges, categories and rules. This is the exact minimum-distance counterfactual of
+the ReLU network (Mohammadi et al. 2021, a mixed-integer program). The margin starts at ``start`` and
+grows by multiples of ``step`` until :math:`x(m)` passes the robustness test and the point of one step
+less fails it.
 The program is solved by the tree search of this package with a Delta of 0, which gives the same
 optimum. The region is the whole box of the features.
 """
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 
 _SLACK = 1e-5  # extra margin inside the search, against rounding
 _LINES = 20  # rows to which lines are drawn
-_HASTE = 0.9  # of the missing margin that is made up in one raise
+_HASTE = 0.9  # share of the missing margin that one raise adds
 
 
 class MilpR(RobustBaseline):
-    """The exact nearest point of a margin, the margin raised until the point is robust.
+    """The nearest point with a margin that is raised until the point is robust.
 
     Parameters
     ----------
@@ -55,10 +56,9 @@ class MilpR(RobustBaseline):
     start
         First margin.
     step
-        By how much the margin is raised.
+        Increase of the margin in one step.
     raises
-        Largest number of steps. If no point is robust by then, or has the margin at all, the last
-        point is returned.
+        Largest number of steps. If no point is robust after them, the last point is returned.
 
     Examples
     --------
@@ -97,11 +97,11 @@ class MilpR(RobustBaseline):
         integer("raises", self.raises, least=0)
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
-        """Take the rows one by one: each is a program of its own."""
+        """Return one candidate for each row, each from its own programs."""
         return [self._one(x, target) for x in X]
 
     def prepare(self, target: int, *, progress: bool = False) -> None:
-        """Keep the rows of the target class: lines to them bound how far an answer can be."""
+        """Store the rows of the target class. Lines to them bound the distance of a counterfactual."""
         rows = distinct(self.rows_)
         self._accepted = rows[self.net_.predict(rows) == target]
 
@@ -110,10 +110,9 @@ class MilpR(RobustBaseline):
     ) -> Array | None:
         """Return the nearest point with at least this margin, or None without one.
 
-        ``towards`` are points on whose lines from ``x`` such a point is likely: the nearer one is
-        known, the smaller the box that has to be searched. They do not change the answer. Where the
-        solver fails, a point with the margin that was met on the way is returned, or a
-        ``SolverError`` raised.
+        ``towards`` are points in whose direction such a point is likely. A near point on a line to
+        them makes the searched box smaller. They do not change the result. After a solver failure, the
+        best point with the margin is returned. Without one, a ``SolverError`` is raised.
         """
         outcome = self._nearest(x, margin, target, towards)
         if outcome.status == "unknown":
@@ -139,7 +138,7 @@ class MilpR(RobustBaseline):
         return replace(outcome, point=written.point, distance=distance, status="feasible")
 
     def _reach(self, person: Person, towards: Array, margin: float, target: int) -> float:
-        """Largest change of a column of the nearest point: it is not farther than a known one."""
+        """Bound the change of a column of the nearest point by the distance of a known point."""
         share = np.linspace(0.0, 1.5, 301)[1:, None, None]
         low, high = self.bounds(person.x[None])
         line = (person.x + share * (towards - person.x)).reshape(-1, len(person.x))
@@ -150,11 +149,11 @@ class MilpR(RobustBaseline):
         return float(np.abs(line[good] - person.x).sum(axis=1).min()) * (1.0 + 1e-6)
 
     def _one(self, x: Array, target: int) -> Candidate:
-        """Find a raise whose point is robust while that of the raise before is not.
+        """Find a number of raises whose point is robust, while one raise less gives no robust point.
 
-        If robustness grows with the margin, this is the first robust one, found without trying all: the
-        worst-case margin of a point estimates the missing margin. If the solver fails, the best point so
-        far is returned.
+        If robustness grows with the margin, this is the smallest such number. The search skips numbers:
+        the worst-case margin of a point estimates the missing margin. If the solver fails, the best
+        point so far is returned.
         """
         order = np.argsort(self.distance_.between(x, self._accepted), kind="stable")
         towards = self._accepted[order[:_LINES]]
@@ -183,7 +182,7 @@ class MilpR(RobustBaseline):
                 best, robust, above = found, True, count
                 continue
             best = best if robust else found
-            # A point with margin to spare is the nearest for the margins up to there, too.
+            # A point with a larger margin is also the nearest for all margins up to that one.
             spare = float(self.net_.margin(point, target)[0]) - _SLACK - margin
             below = min(count + max(0, math.floor(spare / self.step)), above - 1)
             guess = max(1, math.floor(_HASTE * -float(report.upper[0]) / self.step))
@@ -192,7 +191,7 @@ class MilpR(RobustBaseline):
 
 
 def _within(pieces: Iterable[ConvexPiece], x: Array, reach: float) -> Iterator[ConvexPiece]:
-    """The parts of the pieces in which no column changes by more than ``reach``."""
+    """Yield the parts of the pieces in which no column changes by more than ``reach``."""
     for piece in pieces:
         lower, upper = np.maximum(piece.lower, x - reach), np.minimum(piece.upper, x + reach)
         if (lower <= upper).all():

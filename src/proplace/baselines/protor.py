@@ -7,11 +7,11 @@ The base method (Van Looveren & Klaise 2021) minimises
     + \beta \|x' - x\|_1 + \|x' - x\|_2^2 + \theta \|x' - q\|_2^2
 
 by FISTA with the shrinkage :math:`S_\beta` around :math:`x`. The prototype :math:`q` is the k-th nearest
-row of the target class (k-d tree). The weight :math:`c` is bisected: raised tenfold until a point with
-:math:`p_t - \max p_o > \kappa` is met, then halved towards the least that does. Of these points the one
-with the least :math:`\beta \|x' - x\|_1 + \|x' - x\|_2^2` is kept. The Delta-test wraps this:
-:math:`\kappa` is raised until the point is robust. Without a robust point, the largest worst-case
-margin decides.
+row of the target class (k-d tree). The weight :math:`c` grows tenfold until a point satisfies
+:math:`p_t - \max p_o > \kappa`. Bisection then searches the smallest such weight. Of the points that
+satisfy the condition, the one with the smallest :math:`\beta \|x' - x\|_1 + \|x' - x\|_2^2` is chosen.
+:math:`\kappa` is raised until the chosen point is robust. If none is robust, the point with the
+largest worst-case margin is returned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 _CLIP = 1000.0  # of a gradient, as published
-_NO_BOUND = 1e9  # weights above this have not been seen to succeed
+_NO_BOUND = 1e9  # no weight above this has succeeded
 
 
 class ProtoR(RobustBaseline):
@@ -47,8 +47,8 @@ class ProtoR(RobustBaseline):
     model, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     kappas
-        Demanded gaps of the probabilities, one after the other, until a point is robust.
-        At most 1, which only a saturated network reaches.
+        Required gaps of the probabilities, between 0 and 1. They are tried in turn until a point is
+        robust. Only a saturated network reaches 1.
     theta
         Weight of the squared distance to the prototype.
     beta
@@ -56,7 +56,7 @@ class ProtoR(RobustBaseline):
     k
         The prototype is the k-th nearest row of the target class.
     rate
-        First step of FISTA, which falls to 0 with the root of the steps left.
+        First step size of FISTA. It falls to 0 with the square root of the remaining steps.
     iterations
         Steps of FISTA for one weight c.
     c_start
@@ -141,7 +141,7 @@ class ProtoR(RobustBaseline):
         return row
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
-        """Run the base method for all rows at once, again with the next kappa for those not robust."""
+        """Run the base method for all rows, then with the next kappa for rows without a robust point."""
         prototypes = [self.prototype(x, target) for x in X]
         lost = Candidate(
             None, f"no row that this person may become has {self.model_.class_name(target)}"
@@ -167,7 +167,7 @@ class ProtoR(RobustBaseline):
         return found
 
     def _base(self, X: Array, Q: Array, kappa: float, target: int) -> Array:
-        """Nearest points of the base method over the weights c, with NaN for none."""
+        """Return the nearest point of each row over the weights c. NaN if there is none."""
         bounds = self.bounds(X)
         best, answer = np.full(len(X), np.inf), np.full_like(X, np.nan)
         c = np.full(len(X), self.c_start)
@@ -191,7 +191,7 @@ class ProtoR(RobustBaseline):
         target: int,
         bounds: tuple[Array, Array],
     ) -> tuple[Array, Array]:
-        """One run for fixed weights: smallest distance (inf without success) and its point."""
+        """Run FISTA for fixed weights. Return the smallest distance (inf if it fails) and its point."""
         best, answer = np.full(len(X), np.inf), X.copy()
         point, ahead = X.copy(), X.copy()
         for i in range(self.iterations):

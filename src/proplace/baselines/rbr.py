@@ -1,9 +1,9 @@
 r"""RBR: Robust Bayesian Recourse (Nguyen, Bui, Nguyen, Yue & Nguyen 2022).
 
-From the person :math:`x` walk to the nearest boundary point :math:`x_b` on the lines to accepted rows,
-draw samples :math:`x_i` in a ball around it and label them by the network. Each sample is a kernel
-:math:`N(x_i, \sigma^2 I)`, known only up to a Wasserstein ball of radius :math:`\varepsilon`. What is
-minimised is the worst posterior odds of the refused class,
+Let :math:`x_b` be the boundary point nearest to the person :math:`x` on the lines to accepted rows.
+Samples :math:`x_i` are drawn in a ball around it and labelled by the network. Each sample is a kernel
+:math:`N(x_i, \sigma^2 I)`, known only up to a Wasserstein ball of radius :math:`\varepsilon`. The method
+minimises the worst posterior odds of the refused class,
 
 .. math::
     F(x') = \log \sum_{i\ \text{refused}} \exp \ell_{op}(\|x' - x_i\|)
@@ -20,8 +20,8 @@ optimistic and pessimistic log-densities of :math:`p` columns at distance :math:
 
 over :math:`a, b \ge 0,\ a^2 + b^2 \le \varepsilon^2`, with
 :math:`(p-1) f^2 = \varepsilon^2 - a^2 - b^2`: the mean moves by :math:`a`, the deviation grows by
-:math:`b` towards the point and by :math:`f` across. Both are functions of one number, so they are
-tabulated once.
+:math:`b` towards the point and by :math:`f` in the other directions. Both densities are functions of one
+number, so they are tabulated once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 _STEP = 1e-3**0.5  # of the projected gradient, as published
-_STALE = 10  # steps without progress before a row is left
+_STALE = 10  # steps without progress after which a row ends
 _GRID = 2001  # distances in a table
 _LINE = 100  # points on the line to an accepted row
 _POINTS = 2048  # points on the lines that are predicted together
@@ -58,7 +58,7 @@ class Density(NamedTuple):
     slope: Array
 
     def at(self, c: Array) -> tuple[Array, Array]:
-        """Value and slope at distances ``c``."""
+        """Return value and slope at distances ``c``."""
         return (
             np.interp(c, self.distance, self.value),
             np.interp(c, self.distance, self.slope),
@@ -66,7 +66,7 @@ class Density(NamedTuple):
 
 
 def optimistic(c: Array, columns: int, sigma: float, epsilon: float) -> Density:
-    """Log-density at the distances ``c``, the kernel moved and widened in favour of the point."""
+    """Return the largest log-density at the distances ``c`` over the moved and widened kernels."""
 
     def loss(a: Array, b: Array) -> Array:
         wide = sigma + b
@@ -78,7 +78,7 @@ def optimistic(c: Array, columns: int, sigma: float, epsilon: float) -> Density:
 
 
 def pessimistic(c: Array, columns: int, sigma: float, epsilon: float) -> Density:
-    """Log-density at the distances ``c``, the kernel moved and widened against the point."""
+    """Return the smallest log-density at the distances ``c`` over the moved and widened kernels."""
 
     def loss(a: Array, b: Array) -> Array:
         wide = sigma + b
@@ -93,29 +93,29 @@ def pessimistic(c: Array, columns: int, sigma: float, epsilon: float) -> Density
 
 
 class Rbr(Baseline):
-    """Recourse with the least worst-case posterior odds of being refused.
+    """Recourse with the smallest worst-case posterior odds of being refused.
 
-    Of the steps, the one with the least objective is returned among those that, made legal, have the
-    target class.
+    Each step gives a legal point. The legal point of the target class with the smallest objective is
+    returned.
 
     Parameters
     ----------
     model, schema, seed, n_jobs
         As for every method. The seed is that of the samples around the boundary point.
     delta_plus
-        How much farther than the boundary point the answer may be (sum of absolute differences).
+        Allowed extra distance beyond the boundary point (sum of absolute differences).
     sigma
         Width of the kernels.
     epsilon_op, epsilon_pe
-        Radius of the Wasserstein balls of refused and of accepted samples.
+        Radii of the Wasserstein balls of refused and of accepted samples.
     samples
-        Samples around the boundary point.
+        Number of samples around the boundary point.
     radius
-        Radius of the ball they are drawn from.
+        Radius of the ball of the samples.
     candidates
-        Nearest accepted rows to which lines are drawn.
+        Number of nearest accepted rows to which lines are drawn.
     iterations
-        Most steps.
+        Largest number of steps.
 
     Examples
     --------
@@ -178,7 +178,7 @@ class Rbr(Baseline):
         self._accepted_density = pessimistic(c, width, self.sigma, self.epsilon_pe)
 
     def boundary(self, x: Array, target: int) -> Array | None:
-        """Nearest point of the target class on the lines to accepted rows, 100 points on each."""
+        """Return the nearest point of the target class among 100 points on each line."""
         rows = self._accepted
         if not self._free:
             rows = self.reachable(x)
@@ -197,7 +197,7 @@ class Rbr(Baseline):
         return None
 
     def ball(self, x: Array, centre: Array) -> Array:
-        """Samples around the boundary point of a person, uniform in a ball."""
+        """Draw samples uniformly in a ball around the boundary point of a person."""
         rng = self.generator(x)
         direction = rng.standard_normal((self.samples, len(x)))
         direction /= np.linalg.norm(direction, axis=1, keepdims=True)
@@ -222,7 +222,7 @@ class Rbr(Baseline):
     def objective(
         self, points: Array, samples: Array, accepted: npt.NDArray[np.bool_]
     ) -> tuple[Array, Array]:
-        """F at one point per row and its gradient, for samples (n, samples, columns)."""
+        """Return F and its gradient at one point per row, for samples of shape (n, samples, columns)."""
         away = points[:, None, :] - samples
         c = np.sqrt((away**2).sum(axis=2))
         away /= np.where(c > 0.0, c, 1.0)[:, :, None]
@@ -234,7 +234,7 @@ class Rbr(Baseline):
             level, slope = density.at(c)
             level = np.where(chosen, level, -np.inf)
             top = level.max(axis=1)
-            some = np.isfinite(top)  # without samples of a class its part is constant
+            some = np.isfinite(top)  # without samples of a class, its part is constant
             weight = np.exp(level - np.where(some, top, 0.0)[:, None])
             total = np.where(some, weight.sum(axis=1), 1.0)
             value += sign * np.where(some, top + np.log(total), 0.0)
@@ -243,7 +243,7 @@ class Rbr(Baseline):
         return value, gradient
 
     def _descend(self, X: Array, centres: Array, target: int) -> Array:
-        """Projected gradient: the best legal point of the target class, NaN where there is none."""
+        """Follow the projected gradient to the best legal point of the target class. NaN without one."""
         samples = np.array([self.ball(x, centre) for x, centre in zip(X, centres, strict=True)])
         accepted = np.array([self.net_.predict(part) == target for part in samples])
         room = np.abs(centres - X).sum(axis=1) + self.delta_plus
@@ -274,7 +274,8 @@ def _least_over_disc(
 ) -> tuple[Array, Array, Array]:
     """Minimise ``loss(a, b)`` over the quarter disc, for ``count`` losses at once.
 
-    A polar grid, then finer grids around its best point. Returns the least values and where.
+    A polar grid is evaluated, then finer grids around the best point. Returns the smallest values and
+    their ``a`` and ``b``.
     """
     r, t = np.full(count, radius / 2.0), np.full(count, np.pi / 4.0)
     wide_r, wide_t, points = radius / 2.0, np.pi / 4.0, 33
@@ -295,7 +296,7 @@ def _least_over_disc(
 
 
 def _project(steps: Array, radii: Array) -> Array:
-    """Euclidean projection of each row on the L1 ball of its radius."""
+    """Project each row onto the L1 ball of its radius, in the Euclidean norm."""
     size = np.abs(steps)
     ordered = -np.sort(-size, axis=1)
     sums = np.cumsum(ordered, axis=1) - radii[:, None]

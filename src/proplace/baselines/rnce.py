@@ -3,9 +3,9 @@ r"""RNCE: the nearest Delta-robust row of the data (Jiang, Lan, Leofante, Rago &
 .. math::
     \min\ \|x' - x\|_1 \quad \text{over the training rows } x' \text{ that are } \Delta\text{-robust} ,
 
-then, if ``steps`` is above 1, the nearest robust point among ``steps`` points on the line from the
-person to that row. Sound and, as far as rows go, complete: a counterfactual exists whenever one robust
-row may be reached.
+and, if ``steps`` is above 1, the nearest robust point among ``steps`` points on the line from the person
+to that row. A returned row is robust. A counterfactual exists whenever the person may become a robust
+row.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
 
 
 class Rnce(RobustBaseline):
-    """The nearest robust person of the training data.
+    """The nearest robust row of the training data.
 
     Parameters
     ----------
     model, delta, schema, seed, n_jobs
         As for every method that takes a delta. Nothing here is random.
     steps
-        Points that are tried on the line from the person to the row, the row among them; 1 takes the
-        row itself.
+        Number of points on the line from the person to the row, including the row. 1 returns the row.
 
     Examples
     --------
@@ -79,7 +78,7 @@ class Rnce(RobustBaseline):
         )
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
-        """Take the rows one by one: each has its own neighbour."""
+        """Return one candidate for each row, from its nearest robust row."""
         bounds = self.bounds(X)
         return [self._one(x, target, (bounds[0][i], bounds[1][i])) for i, x in enumerate(X)]
 

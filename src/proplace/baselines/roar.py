@@ -1,15 +1,15 @@
 r"""ROAR: recourse that is robust for a linear surrogate (Upadhyay, Joshi & Lakkaraju 2021).
 
-Around each person the probability of the target class is replaced by a linear function
-:math:`w^\top x' + b`, fitted as LIME does: to samples of the training distribution, weighted by their
-nearness to the person. Then
+Around each person, a linear function :math:`w^\top x' + b` replaces the probability of the target class.
+It is fitted to samples of the training distribution, weighted by their nearness to the person, as in
+LIME. The method solves
 
 .. math::
     \min_{x'}\ \max_{\|\delta\|_\infty \le \delta_{\max}}
     \big[ 1 - (w + \delta_w)^\top x' - b - \delta_b \big]_+^2 + \lambda \|x' - x\|_1 .
 
 The worst change of the surrogate has a closed form: it lowers the score by
-:math:`\delta_{\max} (\|x'\|_1 + 1)`. Adam from :math:`x' = x` until the loss settles.
+:math:`\delta_{\max} (\|x'\|_1 + 1)`. Adam starts from :math:`x' = x` and stops when the loss settles.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Roar(Baseline):
     """Robust recourse against bounded changes of a local linear surrogate.
 
-    The promise is about the surrogate, not the network: a point that the network refuses is reported
-    as ``not_found``.
+    The robustness is that of the surrogate, not of the network. If the network refuses the point, the
+    status is ``not_found``.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ class Roar(Baseline):
     delta_max
         Largest change of a coefficient of the surrogate.
     samples
-        Samples that the surrogate is fitted to.
+        Number of samples to which the surrogate is fitted.
     tolerance
         The search ends when the loss changes by less in a step.
     iterations
-        Most steps.
+        Largest number of steps.
     standardised
-        True to use the coefficients for standardised columns as if they were for the encoded ones, as
-        the published run does.
+        True to apply the coefficients of standardised columns to the encoded columns, as in the
+        published run.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Roar(Baseline):
         integer("iterations", self.iterations)
 
     def surrogate(self, X: Array, target: int) -> tuple[Array, Array]:
-        r"""Coefficients (n, columns) and intercepts (n,) of the surrogate of each row.
+        r"""Return coefficients (n, columns) and intercepts (n,) of the surrogate of each row.
 
         Weighted ridge regression in standardised columns, over samples of independent normals with
         the mean and deviation of the training rows. The weight of a sample at distance r is in

@@ -6,9 +6,9 @@ The *counterfactual stability* of a point is
     S(x') = \operatorname{mean}_e\ p_t(x' + e) - \operatorname{std}_e\ p_t(x' + e),
     \qquad e \sim N(0, \sigma^2 I),
 
-with :math:`p_t` the probability of the target class. Two rows of the data are taken: the nearest one of
-the target class, and the nearest one of them with :math:`S \ge \tau`. The answer is the first stable
-point on the line from the former to the latter.
+with :math:`p_t` the probability of the target class. The method takes the nearest row of the target
+class, and the nearest row of the target class with :math:`S \ge \tau`. The counterfactual is the first
+stable point on the line from the former to the latter.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class RobX(Baseline):
     model, schema, seed, n_jobs
         As for every method. The seed is that of the Gaussian neighbours, the same for all points.
     tau
-        Demanded stability.
+        Required stability.
     sigma
         Standard deviation of the Gaussian neighbours, in encoded units.
     samples
         Number of Gaussian neighbours.
     steps
-        Points that are tried on the line.
+        Number of points on the line.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class RobX(Baseline):
         integer("steps", self.steps)
 
     def stability(self, X: Array, target: int = 1) -> Array:
-        """Counterfactual stability of each row."""
+        """Return the counterfactual stability of each row."""
         result = np.empty(len(X))
         for i, x in enumerate(X):
             score = self.net_.predict_proba(x + self._noise)[:, target]
@@ -105,8 +105,8 @@ class RobX(Baseline):
         self._accepted = rows[self.net_.predict(rows) == target]
 
     def propose(self, X: Array, target: int) -> list[Candidate]:
-        """Take the rows one by one: each has its own neighbours."""
-        known: dict[bytes, bool] = {}  # verdicts, since neighbours share rows
+        """Return one candidate for each row, from its own neighbours."""
+        known: dict[bytes, bool] = {}  # verdicts by row, because people share neighbours
         low, high = self.bounds(X)
         return [self._one(x, target, (low[i], high[i]), known) for i, x in enumerate(X)]
 
@@ -131,7 +131,7 @@ class RobX(Baseline):
         return Candidate(point)
 
     def _neighbours(self, x: Array, target: int) -> Array:
-        """Rows of the target class that the person may become, nearest first."""
+        """Return the rows of the target class that the person may become, nearest first."""
         rows: Array = self._accepted
         if not self._free:
             rows = self.reachable(x)

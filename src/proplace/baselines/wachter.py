@@ -3,10 +3,10 @@ r"""WCE: the first counterfactual explanations (Wachter, Mittelstadt & Russell 2
 .. math::
     \min_{x'}\ (m(x') - 1)^2 + \lambda \|x' - x\|_1
 
-with :math:`m` the margin of the target class (the logit, for one output), by Adam from :math:`x' = x`
-until the network gives the target class. After every ``iterations`` steps without success
-:math:`\lambda` is halved. If the schema has categories or grids, loss and gradient are taken at the
-nearest legal point and the step is made by the free one ("straight through").
+with :math:`m` the margin of the target class (the logit, for one output). Adam starts from
+:math:`x' = x` and stops when the network gives the target class. After every ``iterations`` steps
+without success, :math:`\lambda` is halved. If the schema has categories or grids, loss and gradient are
+those of the nearest legal point, and the step moves the unrounded point (a "straight-through" estimate).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Wachter(Baseline):
-    """Gradient search for a near point of the target class, without further promise.
+    """Gradient search for a near point of the target class. Nothing is proved about it.
 
     Parameters
     ----------
