@@ -30,6 +30,9 @@ exclude_patterns = ["results"]
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+smartquotes_action = "qe"  # "--out" is an option, not a dash
 
 # The pages are written for readers of the repository, too: headings are linked to as there.
 myst_heading_anchors = 3
