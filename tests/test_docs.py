@@ -216,8 +216,17 @@ def test_hints_of_missing_packages_name_extras_that_bring_them():
 
 def test_links_of_pages_lead_somewhere():
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        text = page.read_text(encoding="utf-8")
+        for target, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text):
+            other = page.parent / target if target else page
+            assert other.exists(), f"{page.name}: {target}"
+            assert not heading or heading in anchors(other), f"{page.name}: {target}#{heading}"
+
+
+def anchors(page):
+    """Names by which links find the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_paths_in_pages_exist():
