@@ -112,7 +112,7 @@ def test_coverage_holds_on_average_and_not_for_histories_that_get_set():
             rejected += 1
             continue
         assert "on average over all such histories" in box.description
-        assert "(one for which no box is found counts as inside)" in box.description
+        assert "(one for which no set is found counts as inside)" in box.description
         shares.append(np.mean([box.contains(net) for net in nets[11:]]))
     assert rejected > 150
     assert not_below(np.array([*shares, *[1.0] * rejected]), 0.9)

@@ -154,7 +154,7 @@ def test_without_ranges_nothing_is_proved():
     assert answer.status == "fixed_prediction"
     assert (
         answer.reason
-        == "every network within delta refuses it whatever x0 (0 to 1) and x1 (0 to 1) may become; "
+        == "every network within delta refuses all values of x0 (0 to 1) and x1 (0 to 1); "
         "this is proved"
     )
 
@@ -188,10 +188,10 @@ def test_one_of_several_sets_that_refuses_is_enough():
     explainer = pp.Proplace(yes, 0.01, required_models=[(no, 0.02)], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
     assert answer.status == "fixed_prediction"
-    assert answer.reason.startswith("every network within delta of network 2 refuses it")
+    assert answer.reason.startswith("every network within delta of network 2 refuses all values of")
     explainer = pp.Proplace(yes, 0.01, required_models=[no], schema=schema, region="box")
     (answer,) = explainer.fit([[0.9]]).explain([[0.2]])
-    assert answer.reason.startswith("network 2 refuses it whatever x0 (0 to 1) may become")
+    assert answer.reason.startswith("network 2 refuses all values of x0 (0 to 1)")
     # Each refuses somewhere, and neither everywhere: no answer, and no proof that it is fixed.
     other = pp.Network([([[-1.0]], [0.4])])
     explainer = pp.Proplace(yes, 0.01, required_models=[(other, 0.01)], schema=schema, region="box")
@@ -233,7 +233,7 @@ def test_box_without_its_network_can_be_fixed():
     assert net.predict([[0.9]])[0] == 1
     (answer,) = pp.Proplace(net, box, schema=schema).fit([[0.9]]).explain([[0.2]])
     assert answer.status == "fixed_prediction"
-    assert answer.reason.startswith("every network of the box of the current model refuses it")
+    assert answer.reason.startswith("every network of the shift set of the current model refuses ")
 
 
 def test_ranges_drafted_from_table_prove_no_fixed_prediction():

@@ -166,7 +166,7 @@ def test_reason_of_already_valid_names_label():
     for explainer in (pp.Proplace(model, 0.01), pp.baselines.Wachter(model)):
         found = explainer.fit(frame).explain(frame[3:], target="approved")[0]
         assert found.status == "already_valid"
-        assert found.reason.startswith("the network gives class 'approved' already")
+        assert found.reason.startswith("the current model already gives class 'approved'")
 
 
 def test_times_of_fit_and_of_target_are_counted_and_shown(capsys, monkeypatch):

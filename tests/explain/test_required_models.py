@@ -200,7 +200,7 @@ def test_current_model_that_lies_outside_of_its_box(search):
     X = np.random.default_rng(0).uniform(0.0, 1.0, (200, 2))
     explainer = pp.Proplace(net, box, k=6, search=search).fit(X)
     first, second = explainer.guarantee_.members
-    assert (first.name, second.name) == ("the box of the current model", "the current model")
+    assert (first.name, second.name) == ("the shift set of the current model", "the current model")
     assert first.shifts == box
     assert second.shifts.is_single_network
     result = explainer.explain([[0.1, 0.1], [0.3, 0.9]], gap=0)
@@ -224,7 +224,7 @@ def test_another_network_outside_of_its_box_has_state_too():
     )
     assert [models.name for models in explainer.guarantee_.members] == [
         "the current model",
-        "the box of network 2",
+        "the shift set of network 2",
         "network 2",
     ]
     answer = explainer.explain([[0.1]], gap=0)[0]
@@ -314,14 +314,14 @@ def test_rules_that_leave_nothing_for_one_of_networks():
     person = pd.DataFrame({"a": [0.05], "b": [0.05]})
     answer = explainer.explain(person, gap=0)[0]
     assert answer.status == "fixed_prediction"
-    assert answer.reason.startswith("every network within delta refuses it whatever b (0 to")
+    assert answer.reason.startswith("every network within delta refuses all values of b (0 to")
     near = explainer._robust_rows(1).admissible(explainer.schema_.person([0.05, 0.05]), 5)
     assert near.status == "infeasible_rules"
     reason = near.reason
     assert "is robust for every network: 0 for the current model, 0 also for network 2" in reason
     person = pd.DataFrame({"a": [0.3], "b": [0.15]})  # may reach 0.75: enough for one of them
     answer = explainer.explain(person, gap=0)[0]
-    assert answer.reason.startswith("network 2 refuses it whatever b (0 to")
+    assert answer.reason.startswith("network 2 refuses all values of b (0 to")
     reason = (
         explainer._robust_rows(1)
         .admissible(explainer.schema_.person(answer.encoded_original), 5)
@@ -337,11 +337,13 @@ def test_already_valid_is_up_to_current_model():
     sure, halfway, other = explainer.explain([[0.9, 0.9], [0.4, 0.4], [0.1, 0.1]], gap=0)
     assert (sure.status, halfway.status) == ("already_valid", "already_valid")
     assert sure.reason == (
-        "the network gives class 1 already, under every network within delta and all others"
+        "the current model already gives class 1, and so does every network within delta and every "
+        "required model"
     )
     assert sure.certificate.check(explainer.guarantee_).accepted
     assert halfway.reason == (
-        "the network gives class 1 already, but not robustly for network 2; it is refused by network 2"
+        "the current model already gives class 1, but not every network within delta of network 2; "
+        "it is refused by network 2"
     )
     assert halfway.certificate is None
     assert halfway.margin < 0.0
@@ -573,13 +575,11 @@ def test_reason_names_shift_set_instead_of_delta():
     shifts = pp.Shifts.of(net, 0.01)
     box = pp.Shifts(shifts.low, shifts.high)
     near = pp.Proplace(net, box, k=3).fit(rows).explain(rows, gap=0)
-    kept = [
-        e.reason for e in near if e.status == "already_valid" and "not robustly" not in e.reason
-    ]
+    kept = [e.reason for e in near if e.status == "already_valid" and "but not" not in e.reason]
     assert kept
-    assert all("under every network of the box of shifts" in reason for reason in kept)
+    assert all("so does every network of the shift set" in reason for reason in kept)
     far = pp.Proplace(net, box.scaled(500.0), k=3).fit(rows).explain(rows, gap=0)
     lost = [e.reason for e in far if e.status == "no_robust_neighbour"]
     assert lost
-    assert all("for this box of shifts" in reason for reason in lost)
+    assert all("for this shift set" in reason for reason in lost)
     assert all("shifts.scaled(0.5)" in reason for reason in lost)

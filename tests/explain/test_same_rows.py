@@ -209,7 +209,7 @@ def test_reasons_and_sentences_name_class(folder, tmp_path):
     answer, already = explainer.explain([BASE, rich], "yes")
     assert str(answer.describe()).startswith("The outcome would have been yes with income of ")
     assert (answer.target, answer.label) == (1, "yes")
-    assert already.reason.startswith("the network gives class 'yes' already")
+    assert already.reason.startswith("the current model already gives class 'yes'")
     assert str(already.describe()).startswith("The outcome would be yes without any change")
     words = str(answer.describe(pp.Wording("the loan", {"yes": "approved"})))
     assert words.startswith("The loan would have been approved with ")

@@ -158,7 +158,7 @@ def test_names_can_be_set(wording, start):
 def test_braces_in_names_are_only_text():
     wording = pp.Wording("{subject}", ["", "{0}"])
     e = replace(explanation(debt=3), status="no_robust_neighbour", reason="{reason}")
-    assert e.describe(wording).sentence.endswith("after which {subject} would be {0}: {reason}.")
+    assert e.describe(wording).sentence.endswith("after which {subject} would provably be {0}: {reason}.")
 
 
 def test_one_text_for_all_classes_is_refused():
@@ -275,16 +275,16 @@ def test_sentence_states_plausibility_of_answer(plausibility, said):
     [
         (
             "no_robust_neighbour",
-            "No change can be promised after which the loan would be approved: w.",
+            "No change was found after which the loan would provably be approved: w.",
         ),
         (
             "infeasible_rules",
-            "Within what may change for this person, no change can be promised after which the loan "
-            "would be approved: w.",
+            "Within the limits of this person, no change was found after which the loan would "
+            "provably be approved: w.",
         ),
         (
             "not_found",
-            "No change can be promised after which the loan would be approved: w.",
+            "No change was found after which the loan would provably be approved: w.",
         ),
         ("bad_input", "This row could not be explained: w."),
         ("solver_error", "This row could not be explained: w."),

@@ -136,7 +136,7 @@ class History:
         return boxes, (
             f"learned from {n} retrainings ({len(shaping)} for the shape, {size} for the size): the "
             f"next lies inside with probability >= {_percent(coverage)}, on average over all such "
-            "histories (one for which no box is found counts as inside), if it is exchangeable with "
+            "histories (one for which no set is found counts as inside), if it is exchangeable with "
             "them" + _still(family.frozen, scores.count(np.inf))
         )
 

@@ -133,13 +133,13 @@ class Member:
     @property
     def description(self) -> str:
         """The shift set, as a phrase that follows "robust"."""
-        return "for this box of shifts" if self.has_parameter_intervals else "at this delta"
+        return "for this shift set" if self.has_parameter_intervals else "at this delta"
 
     @property
     def advice(self) -> str:
         """A change of the shift set that makes more rows robust."""
         if self.has_parameter_intervals:
-            return "take a smaller box (shifts.scaled(0.5))"
+            return "take a smaller shift set (shifts.scaled(0.5))"
         return "lower delta"
 
     @cached_property

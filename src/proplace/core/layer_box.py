@@ -139,7 +139,6 @@ class LayerBox:
 
         The share ``t`` runs from -1, the smallest pre-activation, to 1, the largest. A weight on an
         input of sign 0 stays at the centre.
-        of sign 0 stays in the middle.
         """
         weight, bias = self.radius
         W = self.middle.W + t[:, None] * (weight * signs)

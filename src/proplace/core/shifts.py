@@ -226,7 +226,7 @@ class Shifts:
         39
         >>> shifts.description
         'learned from 40 retrainings (21 for the shape, 19 for the size): the next lies inside with
-        probability >= 90%, on average over all such histories (one for which no box is found counts as
+        probability >= 90%, on average over all such histories (one for which no set is found counts as
         inside), if it is exchangeable with them and leaves the biases of layer 1 as they are, which
         never moved'
         """
@@ -416,7 +416,7 @@ class Shifts:
             )
             for end in (self.low, self.high)
         )
-        return Shifts(low, high, description="moved along with the model", encoding=self._encoding)
+        return Shifts(low, high, description="recentred on another model", encoding=self._encoding)
 
     def intersect(self, other: Shifts) -> Shifts:
         """Return the shift set of the networks in both, or raise a DeltaError if there are none."""

@@ -31,7 +31,7 @@ from proplace.core.options import processes
 from proplace.core.progress import progress_bar
 from proplace.core.request import DEFAULT_GAP, Request
 from proplace.explain.parallel import Workers
-from proplace.explain.prove import Deadlines
+from proplace.explain.prove import Deadlines, networks_of
 from proplace.explain.record import Provenance, rows_digest
 from proplace.explain.results import ANSWERED, FOUND, Explanation, Explanations, Finding, Setting
 from proplace.loaders.model import Model
@@ -487,7 +487,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
         members, the certificate is kept if it proves all of them.
         """
         start, clock = time.monotonic(), Deadlines.of(self.time_limit)
-        reason = f"the network gives {self.model_.class_name(target)} already"
+        reason = f"the current model already gives {self.model_.class_name(target)}"
         margin, certificate = np.nan, None
         if not self.certifies:
             margin = float(self.net_.margin(x, target)[0])
@@ -498,15 +498,16 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
             margin, certificate = float(found.lower[0]), None
             if robust or not several:
                 certificate = found.proof(0)
-            whose = f" for {members[found.failed[0]].name}" if several and not robust else ""
-            how = f"but not robustly{whose}"
+            failed = members[min(int(found.failed[0]), len(members) - 1)]
+            late = " in the time limit" if clock.expired else ""
             if robust:
-                box = self.guarantee_.current.has_parameter_intervals
-                where = "of the box of shifts" if box else "within delta"
-                how = f"under every network {where}{' and all others' * several}"
+                how = (
+                    f"and so does {networks_of(members[0])}{' and every required model' * several}"
+                )
             elif found.undecided[0]:
-                late = " in the time limit" if clock.expired else ""
-                how = f"whether robustly{whose} is not decided{late}"
+                how = f"and it is not decided{late} if {networks_of(failed)} does"
+            else:
+                how = f"but not {networks_of(failed)}"
             reason = f"{reason}, {how}"
             refusing = [each.name for each in members if each.rejects(x, target)]
             if refusing:

@@ -388,7 +388,7 @@ def fixed_prediction(
         if trees is not None:
             return Finding(
                 "fixed_prediction",
-                f"{_everyone(member)} {_whatever(schema, spaces)}; this is proved",
+                f"{networks_of(member)} refuses {_inputs(schema, spaces)}; this is proved",
                 encoded_original=x,
                 certificate=refusal.certificate(trees),
                 seconds=time.monotonic() - start,
@@ -403,32 +403,32 @@ def _deployed_rounding(member: Member, low: Array, high: Array) -> Array:
     return np.broadcast_to(required_margins(member, low, (low, high)), len(low))
 
 
-def _everyone(member: Member) -> str:
-    """Describe the networks that refuse."""
+def networks_of(member: Member) -> str:
+    """Name the networks of a member in a reason."""
     if member.shifts.is_single_network:
-        return f"{member.name or CURRENT_MODEL} refuses"
-    if member.name.startswith("the box of"):
-        return f"every network of {member.name} refuses"
-    where = "of the box of shifts" if member.shifts.trained_radii is None else "within delta"
+        return member.name or CURRENT_MODEL
+    if member.name.startswith("the shift set of"):
+        return f"every network of {member.name}"
+    where = "of the shift set" if member.has_parameter_intervals else "within delta"
     whose = "" if member.name in ("", CURRENT_MODEL) else f" of {member.name}"
-    return f"every network {where}{whose} refuses"
+    return f"every network {where}{whose}"
 
 
-def _whatever(schema: Schema, spaces: Sequence[Space]) -> str:
+def _inputs(schema: Schema, spaces: Sequence[Space]) -> str:
     """Describe the refused inputs: all values of the actionable features."""
     low = np.min([space.low for space in spaces], axis=0)
     high = np.max([space.high for space in spaces], axis=0)
     free = {schema.columns[j].feature for j in np.flatnonzero(low < high).tolist()}
     if not free:
-        return "this person, for whom nothing may change"
+        return "this person, who may change nothing"
     features = list(enumerate(schema.features))
     moves = [_with_range(schema, spaces, feature) for n, feature in features if n in free]
     stays = [display_title(feature) for n, feature in features if n not in free]
     what = enumerated(moves)
     if len(moves) > _NAMED:
-        what = f"the {len(moves)} features that may change"
+        what = f"the {len(moves)} actionable features"
     why = f" ({enumerated(stays)} cannot change)" if 0 < len(stays) <= _NAMED else ""
-    return f"it whatever {what} may become{why}"
+    return f"all values of {what}{why}"
 
 
 def _with_range(schema: Schema, spaces: Sequence[Space], feature: AnyFeature) -> str:

@@ -28,7 +28,7 @@ def members_of(model: Model, shifts: Shifts, name: str, margin: Margin) -> list[
     if member.contains_network:
         return [member]
     itself = model.member(Shifts.of(model.network, 0.0), name, margin)
-    return [dataclasses.replace(member, name=f"the box of {name}"), itself]
+    return [dataclasses.replace(member, name=f"the shift set of {name}"), itself]
 
 
 def check_required(required: object) -> None:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _ANSWER = "{subject} would have been {outcome} with {changes}.{promise}"
 _ANOTHER = "{subject} would also have been {outcome} with {changes}.{promise}"
 _ALREADY = "{subject} would be {outcome} without any change.{promise}"
-_NO_ANSWER = "No change can be promised after which {subject} would be {outcome}: {reason}."
+_NO_ANSWER = "No change was found after which {subject} would provably be {outcome}: {reason}."
 _RULES = (
-    "Within what may change for this person, no change can be promised after which {subject} "
-    "would be {outcome}: {reason}."
+    "Within the limits of this person, no change was found after which {subject} would provably "
+    "be {outcome}: {reason}."
 )
 _FIXED = "{subject} would not be {outcome} after any change within the declared ranges: {reason}."
 _BAD = "This row could not be explained: {reason}."
@@ -300,7 +300,7 @@ def describe_others(setting: Setting) -> str:
         each.name
         if each.shifts.is_single_network
         else f"every model {'of the set' if each.shifts.radii is None else 'within the delta'} of "
-        f"{each.name.removeprefix('the box of ')}"
+        f"{each.name.removeprefix('the shift set of ')}"
         for each in sorted(others, key=lambda each: not each.shifts.is_single_network)
         if each.name != CURRENT_MODEL
     )

@@ -233,7 +233,7 @@ class RobustRows:
 
 
 def unrestricted(schema: Schema) -> bool:
-    """True if no rule and no bound depends on the person."""
+    """Test if no rule and no bound depends on the person."""
     return not schema.rules and not any(
         feature.immutable
         or getattr(feature, "direction", None)

@@ -165,7 +165,7 @@ Options = list[list[tuple["npt.NDArray[np.int64]", "Array"]]]
 
 
 def _profile_options(schema: Schema, person: Person) -> Options:
-    """Values that the columns of each categorical and binary feature may take, within the bounds.
+    """Return the allowed values of the columns of each categorical and binary feature.
 
     Each is a pair of the feature's columns and their values.
     """
@@ -208,7 +208,7 @@ def admissible(schema: Schema, x: Array) -> list[Space] | None:
 
 
 def _spaces(schema: Schema, person: Person) -> Iterator[Space]:
-    """The spaces of a person."""
+    """Return the spaces of a person."""
     low, high = (end.copy() for end in person.reach)
     options = _profile_options(schema, person)
     if not schema.rules or math.prod(map(len, options)) > MOST_PROFILES:

@@ -297,7 +297,7 @@ class LinearProgram:
         return np.array(self.solver.getSolution().col_value)
 
     def values_and_duals(self) -> tuple[Array, Array]:
-        """The columns, and the dual values of the rows, at the solution of the last run."""
+        """Return the columns, and the dual values of the rows, at the solution of the last run."""
         solution: Any = self.solver.getSolution()
         return np.asarray(solution.col_value), np.asarray(solution.row_dual)
 

@@ -43,7 +43,7 @@ class Arrays:
     row_upper: Array
 
     def violation(self, x: Array) -> float:
-        """Largest violation of a bound, a row or integrality by ``x``."""
+        """Return the largest violation of a bound, a row or integrality by ``x``."""
         rows = self.A @ x
         parts = (
             self.lower - x,
