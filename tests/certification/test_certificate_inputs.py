@@ -237,7 +237,7 @@ def test_demands_for_box():
         assert made.check(net, box=ends).accepted == by_box
         assert one.check(net, box=ends).accepted == by_point
     reason = made.check(net, box=(low - eps, high)).reason
-    assert "demanded; proved is only: robust: every network" in reason
+    assert "demanded; it proves only: robust: every network" in reason
     assert "at every point of the box [" in reason
 
 
@@ -317,4 +317,4 @@ def test_wide_network_is_refused_before_it_is_built():
     }  # fmt: skip
     verdict = checker.check(json.dumps(facts), net)
     assert not verdict.accepted
-    assert "refused: checking this would take" in verdict.reason
+    assert "checking this would take" in verdict.reason

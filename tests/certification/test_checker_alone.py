@@ -38,7 +38,7 @@ def of_rows(_):
 
 def of_broken_rows(_):
     broken = certify(NET, X, 0.05, margin=100.0, certificates=True).certificates[0]
-    wrong = [(["proof.json", "net.npz", "--target", "1"], "the opposite of what is demanded")]
+    wrong = [(["proof.json", "net.npz", "--target", "1"], "the opposite of the demand")]
     return broken, ["net.npz"], "not robust: a network within delta", wrong
 
 

@@ -73,7 +73,7 @@ class PointRobustness:
         self._linear = [self._abstraction.objective(c) for c in self.objectives]
 
     def upper_bounds(self, points: Array) -> Array:
-        """Cheap upper bounds on the worst-case margin of each point, by concrete shifts."""
+        """Bound the worst-case margin of each point from above, by concrete shifts."""
         U = self._seen(points)
         if self.net.widths:
             found = self._attacked(U, self._abstraction.interval_bounds(U), steps=1)
@@ -142,7 +142,7 @@ class PointRobustness:
     def _attacked(
         self, U: Array, activations: ActivationBounds, steps: int
     ) -> list[tuple[Array, list[Array]]]:
-        """Value and activations of one attack per objective, improved by a few gradient steps."""
+        """Return value and activations of one attack per objective, improved by gradient steps."""
         found = []
         for objective in self._linear:
             first = first_bounds(WorstCaseProblem(self._abstraction, activations, U, objective))

@@ -151,7 +151,7 @@ class Incumbents:
 
 
 def first_bounds(problem: WorstCaseProblem) -> FirstBounds:
-    """Bounds from one backward pass and one attack."""
+    """Return bounds from one backward pass and one attack."""
     activations, objective = problem.activations, problem.objective
     backward = problem.abstraction.backward(activations, *objective, start_slopes(activations))
     return FirstBounds(*problem.abstraction.attack(*objective, backward), backward)

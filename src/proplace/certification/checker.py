@@ -1,10 +1,9 @@
 r"""Check certificates in exact arithmetic: ``python checker.py proof.json net.npz``.
 
 It prints the proved statement. ``--target``, ``--delta``, ``--input`` and ``--margin`` reject a
-weaker statement, and so do ``--low`` and ``--high``, the ends of an input box. ``--digest``
-rejects any other file. A certificate about
-a shift set needs its file: ``--shifts set.npz``. A bundle of certificates needs all of its networks
-and shift sets: ``bundle.json a.npz b.npz --shifts c.npz``.
+weaker statement, and so do ``--low`` and ``--high``, the ends of an input box. ``--digest`` rejects any
+other file. A certificate about a shift set needs its file: ``--shifts set.npz``. A bundle of
+certificates needs all of its networks and shift sets: ``bundle.json a.npz b.npz --shifts c.npz``.
 
 *The claim.* Let u = scale * x + shift be the input of the first layer (or, if the network has a
 fixed matrix before it, matrix (scale * x + shift) + offset). Every weight and every bias has an
@@ -344,7 +343,7 @@ def _check(
     low, high = claim.ends or (None, None)
     proved = Statement(*said, facts.get("shifts"), inside, facts["network"], low, high)
     lacking = _lacking(proved, demand, network, box)
-    reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
+    reason = f"{lacking}; it proves only: {proved}" if lacking else str(proved)
     return Verdict(not lacking, reason, proved), claim.work
 
 
@@ -360,7 +359,7 @@ def _lacking(  # noqa: PLR0911
     fixed = proved.verdict == "fixed"  # which networks it covers may be demanded too
     asked = demand._replace(delta=None, shifts=None) if fixed else demand
     if proved.verdict != "robust" and asked != Demand():
-        return "the certificate proves the opposite of what is demanded"
+        return "the certificate proves the opposite of the demand"
     if demand.target not in (None, proved.target):
         return f"class {demand.target} is demanded"
     if demand.delta is not None:
@@ -476,9 +475,7 @@ class _Claim:
     def limit(self, work: int) -> None:
         if work > self.most:
             seconds, most = (f"{n / 1e9:.0f} s" for n in (work, self.most))
-            raise Rejected(
-                f"refused: checking this would take about {seconds}, the limit is {most}"
-            )
+            raise Rejected(f"checking this would take about {seconds}, the limit is {most}")
         self.work = work
 
     def integers(self, more: list[list[float]], D: int, fine: int, exact: int, cut: bool) -> None:
@@ -636,7 +633,7 @@ class _Claim:
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
         count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
         if 2 * count != sum(map(len, trees)) + len(trees):
-            raise Rejected("a tree ends before its last leaf, or goes on behind it")
+            raise Rejected("a tree ends before its last leaf, or continues after it")
         # A backward pass after inner layer i multiplies one end of each row before it, both
         # for a neuron with a gamma, and its neurons some times. Ranges take three sums a neuron, or
         # two passes more.
@@ -688,7 +685,9 @@ class _Claim:
         """Return the position among the inner layers (after the first hidden one) and in its layer."""
         i = _index("layer", layer, len(self.inner) + 1)
         if i == 0:
-            raise Rejected("neurons of layer 0 are never open: their activations form an exact box")
+            raise Rejected(
+                "neurons of layer 0 are never unstable: their activations form an exact box"
+            )
         return i - 1, _index("neuron", neuron, self.inner[i - 1])
 
     def find_ranges(self) -> None:
@@ -759,7 +758,7 @@ class _Claim:
         todo: list[_At] = [{}]
         for node in tree:
             if not todo:
-                raise Rejected(f"{name} goes on behind its last leaf")
+                raise Rejected(f"{name} continues after its last leaf")
             signs = todo.pop()
             if not isinstance(node[0], dict):
                 if node in signs:
@@ -800,7 +799,7 @@ class _Space(NamedTuple):
         return found
 
     def ends(self) -> tuple[list[float], list[float]]:
-        """Ends of the smallest box around the rest."""
+        """Return the ends of the smallest box around the rest."""
         low, high = self.low[:], self.high[:]
         for columns, rows in self.choices:
             for j, values in zip(columns, zip(*rows, strict=True), strict=True):
@@ -855,7 +854,7 @@ class _Fixed:
             todo = [space]
             for node in _list("tree", tree):
                 if not todo or not isinstance(node, dict):
-                    raise Rejected("a tree goes on behind its last leaf, or holds no nodes")
+                    raise Rejected("a tree continues after its last leaf, or holds no nodes")
                 here = todo.pop()
                 if set(node) == {"other", "certificate"}:
                     self.leaf(node, here)
@@ -881,7 +880,7 @@ class _Fixed:
             self.facts["spaces"],
         )
         lacking = _lacking(proved, demand, self.net, self.shifts)
-        reason = f"{lacking}; proved is only: {proved}" if lacking else str(proved)
+        reason = f"{lacking}; it proves only: {proved}" if lacking else str(proved)
         return Verdict(not lacking, reason, proved), most - self.left
 
     def leaf(self, node: dict[str, Any], space: _Space) -> None:
@@ -1073,7 +1072,7 @@ def parse(text: bytes | str) -> dict[str, Any]:
 
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
     if len(data) > MOST_BYTES or data.count(b"[") + data.count(b"{") > MOST_LISTS:
-        raise Rejected(f"refused: larger than {MOST_BYTES} bytes or {MOST_LISTS} lists and objects")
+        raise Rejected(f"it is larger than {MOST_BYTES} bytes or {MOST_LISTS} lists and objects")
     try:
         facts = json.loads(data.decode("utf-8-sig"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -1168,13 +1167,13 @@ def _unzip(path: str, file: str, networks: int) -> dict[str, bytes]:
     """
     most = 8 * (numbers := networks * MOST_NUMBERS) + 1_000_000
     if (length := os.path.getsize(path)) > most:
-        raise Rejected(f"refused: the {file} file has more than {most} bytes")
+        raise Rejected(f"the {file} file has more than {most} bytes")
     with open(path, "rb") as stream:
         data = stream.read(length)  # in memory, so it ends at the end of the file
     try:
         parts, ends = _listed(data)
         if sum(part[4] for part in parts) > most:
-            raise Rejected(f"refused: the {file} file has more than {numbers} numbers")
+            raise Rejected(f"the {file} file has more than {numbers} numbers")
         if len({part[0] for part in parts}) < len(parts):
             raise Rejected(f"the {file} file holds an array twice")
         return {p[0].decode(): _unpacked(data, p, end) for p, end in zip(parts, ends, strict=True)}

@@ -367,7 +367,7 @@ class _Formulation:
     most: list[Array]
 
     def columns_of(self, index: int) -> slice:
-        """The columns of an inner layer."""
+        """Return the columns of an inner layer."""
         return slice(int(self.columns[index + 1]), int(self.columns[index + 2]))
 
     @classmethod

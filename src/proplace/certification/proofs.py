@@ -65,12 +65,12 @@ class Claims:
         return self.larger.rows(*self.box)
 
     def take(self, rows: Index | slice) -> Claims:
-        """The claims about some of the rows."""
+        """Return the claims about some of the rows."""
         box = None if self.box is None else (self.box[0][rows], self.box[1][rows])
         return replace(self, X=self.X[rows], threshold=self.threshold[rows], box=box)
 
     def ends(self, row: int) -> InputBox | None:
-        """Ends of the box around one row."""
+        """Return the ends of the box around one row."""
         return None if self.box is None else (self.box[0][row], self.box[1][row])
 
     def shifted(self, row: int, hidden: Sequence[Array], c: Array) -> tuple[Network, Array]:

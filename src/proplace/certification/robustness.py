@@ -167,11 +167,11 @@ def certify(
     whole = Claims(net, shifts, target, X, wanted)
     if box is not None:
         whole = replace(whole, box=box, larger=InputBoxes(net, shifts))
-    question = _Question.of(whole, _deadline(time_limit))
+    test = _RowTest.of(whole, _deadline(time_limit))
     found = _Verdicts.none(len(X))
     parts: list[tuple[Index, Proofs]] = []
     with progress_bar("certify", len(X), show=progress) as advance:
-        for rows, asked, last in _rounds(question, found, wanted, budget):
+        for rows, asked, last in _rounds(test, found, wanted, budget):
             claims = whole.take(rows)
             if certificates:
                 verdicts, proofs = asked.proved(claims)
@@ -181,9 +181,9 @@ def certify(
             found.put(rows, verdicts)
             advance(len(rows) if last else int(verdicts.certain.sum()))
     if exact_margin:
-        for some in _chunks(question.abstraction.net, len(X)):
-            if not question.late() or not some.start:
-                closer = question.exact(whole.take(some))
+        for some in _chunks(test.abstraction.net, len(X)):
+            if not test.late() or not some.start:
+                closer = test.exact(whole.take(some))
                 found.lower[some] = np.maximum(found.lower[some], closer.lower)
                 found.upper[some] = np.minimum(found.upper[some], closer.upper)
     lower, upper = _agreeing(found, wanted)
@@ -192,15 +192,15 @@ def certify(
 
 
 def _rounds(
-    question: _Question, found: _Verdicts, threshold: Array, budget: Budget
-) -> Iterator[tuple[Index, _Question, bool]]:
+    test: _RowTest, found: _Verdicts, threshold: Array, budget: Budget
+) -> Iterator[tuple[Index, _RowTest, bool]]:
     """Yield rows to decide together, their test, and True in their last round.
 
     With a time limit, hard rows must not delay others: all rows get one backward pass first, then
     the undecided ones get larger and larger trees, the nearest to a proof first. In the end each
     gets its share of the time. ``found`` holds the verdicts so far.
     """
-    limited = budget == FULL and np.isfinite(question.deadline)
+    limited = budget == FULL and np.isfinite(test.deadline)
     stages = _STAGES if limited else (budget,)
     for number, each in enumerate(stages):
         left = np.flatnonzero(~found.certain)
@@ -209,14 +209,14 @@ def _rounds(
             with np.errstate(invalid="ignore"):
                 left = left[np.argsort(threshold[left] - found.lower[left], kind="stable")]
             most = 1 if each.nodes is None else max(1, _NODES_AT_ONCE // each.nodes)
-        for rows in _chunks(question.abstraction.net, len(left), most):
-            if question.late() and (number or rows.start):
+        for rows in _chunks(test.abstraction.net, len(left), most):
+            if test.late() and (number or rows.start):
                 return
-            deadline = question.deadline
+            deadline = test.deadline
             if number and each.nodes is None:
                 now = time.monotonic()
                 deadline = now + (deadline - now) / (len(left) - rows.start)
-            yield left[rows], replace(question, budget=each, deadline=deadline), last
+            yield left[rows], replace(test, budget=each, deadline=deadline), last
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ class _Verdicts:
 
 
 @dataclass(frozen=True, eq=False)
-class _Question:
+class _RowTest:
     """The test of every row of a table, or of every point of a box around it.
 
     ``abstraction`` is that of the network, or of the larger one that takes boxes. ``budget`` limits
@@ -260,7 +260,7 @@ class _Question:
     budget: Budget = FULL
 
     @classmethod
-    def of(cls, claims: Claims, deadline: float) -> _Question:
+    def of(cls, claims: Claims, deadline: float) -> _RowTest:
         model = claims.larger or claims
         return cls(Abstraction(model.net, model.shifts), claims.objectives, deadline)
 
@@ -287,8 +287,7 @@ class _Question:
             rows.U, self.objectives, found.multiplier_size, size
         )
         # A larger network equals the network itself except for last digits, which are rounded
-        # outwards: they
-        # move the value of a shift by far less than another such error.
+        # outwards. They move the value of a shift by far less than another such error.
         away = error if claims.box is None else 2.0 * error
         with np.errstate(invalid="ignore"):  # an overflow is inconclusive
             yes, no = low - error >= threshold, high + away < threshold
@@ -359,7 +358,7 @@ def worst_case(
         larger = InputBoxes(net, claims.shifts)
         claims = replace(claims, box=checked_box(X, box), larger=larger)
     deadline, U = _deadline(time_limit), claims.seen
-    abstraction = _Question.of(claims, deadline).abstraction
+    abstraction = _RowTest.of(claims, deadline).abstraction
     hidden_layers = abstraction.net.widths
     activations = None
     if hidden_layers:

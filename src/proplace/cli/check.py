@@ -320,7 +320,7 @@ def _verdict(
     lacking = _uncovered(found, others)
     if not lacking:
         return found
-    return checker.Verdict(False, f"{lacking}; proved is only: {found.reason}")
+    return checker.Verdict(False, f"{lacking}; it proves only: {found.reason}")
 
 
 def _statements(found: Verdict) -> list[Statement]:

@@ -88,7 +88,7 @@ class Claim {
   limit(work) {
     if (work > this.most) {
       const seconds = (n) => `${(n / 1e9).toFixed(0)} s`;
-      reject(`refused: checking this would take about ${seconds(work)}, the limit is ${seconds(this.most)}`);
+      reject(`checking this would take about ${seconds(work)}, the limit is ${seconds(this.most)}`);
     }
     this.work = work;
   }
@@ -262,7 +262,7 @@ class Claim {
     trees.forEach((tree) => listOf("tree", tree));
     const nodes = sumOf(trees.map((tree) => tree.length));
     const count = sumOf(trees.map((tree) => tree.filter((node) => node instanceof Map).length));
-    if (2 * count !== nodes + trees.length) reject("a tree ends before its last leaf, or goes on behind it");
+    if (2 * count !== nodes + trees.length) reject("a tree ends before its last leaf, or continues after it");
     const sizes = inner.map((n, i) => n * widths[i]);
     const seen = this.maps.length ? 0 : this.network.layers[0].W[0].length;
     let fine = 2 * widths[0] * seen + 3 * sumOf(sizes), exact = 0;
@@ -297,7 +297,7 @@ class Claim {
   // A neuron behind the first hidden layer, as one number.
   keyOf(layer, neuron) {
     const i = indexOf("layer", layer, this.inner.length + 1);
-    if (i === 0) reject("neurons of layer 0 are never open: their activations form an exact box");
+    if (i === 0) reject("neurons of layer 0 are never unstable: their activations form an exact box");
     return sumOf(this.inner.slice(0, i - 1)) + indexOf("neuron", neuron, this.inner[i - 1]);
   }
 
@@ -469,7 +469,7 @@ class Claim {
   follow(tree, rival, objective) {
     const margin = this.units([this.asked])[0], todo = [new Map()], name = `tree ${rival}`;
     for (const node of tree) {
-      if (!todo.length) reject(`${name} goes on behind its last leaf`);
+      if (!todo.length) reject(`${name} continues after its last leaf`);
       const signs = todo.pop();
       if (node.split !== undefined) {
         if (signs.has(node.split)) reject(`${name} splits a neuron twice`);

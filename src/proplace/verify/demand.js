@@ -7,7 +7,7 @@
 // It proves something, but less than is demanded; `said` is what.
 class Lacking extends Rejected {
   constructor(lacks, said) {
-    super(`${lacks}; proved is only: ${lineOf(said)}`);
+    super(`${lacks}; it proves only: ${lineOf(said)}`);
     Object.assign(this, { lacks, said });
   }
 }
@@ -36,7 +36,7 @@ function coversDelta(said, delta, network, box) {
 function lackOf(said, demand, network, box) {
   const asked = Object.keys(demand).filter((name) => name !== "network" && name !== "digest");
   const about = said.verdict === "fixed" ? asked.filter((name) => name !== "delta" && name !== "shifts") : asked;
-  if (said.verdict !== "robust" && about.length) return "the certificate proves the opposite of what is demanded";
+  if (said.verdict !== "robust" && about.length) return "the certificate proves the opposite of the demand";
   const has = (name) => demand[name] !== undefined;
   if (has("target") && demand.target !== said.target) return `class ${demand.target} is demanded`;
   if (has("delta") && !coversDelta(said, demand.delta, network, box)) return `delta ${written(demand.delta)} is demanded`;

@@ -126,7 +126,7 @@ class Fixed {
     tree.forEach((node, n) => {
       this.tick(n, tree.length);
       if (!todo.length || !(node instanceof Map)) {
-        reject("a tree goes on behind its last leaf, or holds no nodes");
+        reject("a tree continues after its last leaf, or holds no nodes");
       }
       const here = todo.pop();
       if (hasFields(node, ["other", "certificate"])) this.leaf(node, here);

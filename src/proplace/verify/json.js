@@ -117,7 +117,7 @@ function parse(bytes) {
   let lists = 0;
   for (const byte of bytes) if (byte === 0x5b || byte === 0x7b) lists += 1;
   if (bytes.length > MOST_BYTES || lists > MOST_LISTS) {
-    reject(`refused: larger than ${MOST_BYTES} bytes or ${MOST_LISTS} lists and objects`);
+    reject(`it is larger than ${MOST_BYTES} bytes or ${MOST_LISTS} lists and objects`);
   }
   let text;
   try {

@@ -59,7 +59,7 @@ function directoryOf(file) {
   const odd = file.long(end + 4) !== 0 || file.short(end + 8) !== count;
   const wide = end >= 20 && file.long(end - 20) === 0x07064b50;
   if (odd || wide || start + size !== end || file.short(end + 20)) {
-    reject("refused: its list of parts is not where numpy writes it");
+    reject("its list of parts is not where numpy writes it");
   }
   return { start, end, count };
 }
@@ -79,10 +79,10 @@ function partOf(file, at) {
   const version = file.short(at + 6) & 0xff, secret = file.short(at + 8) & 0x61;
   const wide = [part.packed, part.size, part.header].includes(0xffffffff);
   if (version > 63 || secret || wide || sizes[1] || sizes[2] || file.short(at + 34)) {
-    reject("refused: a part of it is packed in an unusual way");
+    reject("a part of it is packed in an unusual way");
   }
-  if (![0, 8].includes(part.method)) reject("refused: it is compressed in an unusual way");
-  if (!/^[\x21-\x7e]+$/.test(part.name)) reject("refused: a part of it has an unusual name");
+  if (![0, 8].includes(part.method)) reject("it is compressed in an unusual way");
+  if (!/^[\x21-\x7e]+$/.test(part.name)) reject("a part of it has an unusual name");
   return part;
 }
 
@@ -126,7 +126,7 @@ async function wholly(packed, size) {
 
 // The parts of a zip by name.
 async function unzip(bytes, most) {
-  if (bytes.length > most) reject(`refused: it has more than ${most} bytes`);
+  if (bytes.length > most) reject(`it has more than ${most} bytes`);
   const file = new Bytes(bytes), directory = directoryOf(file), parts = [];
   let at = directory.start;
   for (let n = 0; n < directory.count; n++) {
@@ -135,7 +135,7 @@ async function unzip(bytes, most) {
   }
   if (at !== directory.end) reject("it is no .npz file: its list of parts is damaged");
   if (parts.reduce((sum, part) => sum + part.size, 0) > most) {
-    reject(`refused: it has more than ${most} bytes when it is unpacked`);
+    reject(`it has more than ${most} bytes when it is unpacked`);
   }
   if (new Set(parts.map((part) => part.name)).size < parts.length) reject("it holds an array twice");
   const starts = [...parts.map((part) => part.header), directory.start];
@@ -203,7 +203,7 @@ async function readModel(bytes) {
   if (parts.has("low_W0.npy") || parts.has("high_W0.npy")) return { shifts: shiftsOf(parts) };
   const sizes = [...parts.values()].reduce((sum, data) => sum + data.length, 0);
   const most = 8 * MOST_NUMBERS + 1000000;
-  if (bytes.length > most || sizes > most) reject(`refused: it has more than ${MOST_NUMBERS} numbers`);
+  if (bytes.length > most || sizes > most) reject(`it has more than ${MOST_NUMBERS} numbers`);
   const network = takeNetwork(parts, "");
   const about = ["format.npy", "precision.npy"]; // neither is any part of what a network computes
   for (let i = 0; i < network.layers.length; i++) {
