@@ -481,13 +481,13 @@ def test_field_names_are_shown_escaped():
         assert reason.isprintable()
 
 
-def test_trees_that_cannot_be_are_refused_before_their_nodes_are_read(monkeypatch):
+def test_checker_rejects_trees_of_wrong_size_before_reading_nodes(monkeypatch):
     def read(claim, node):
         raise AssertionError
 
     facts = {**ROBUST.facts, "trees": [[{}] * 1000]}
     monkeypatch.setattr(checker._Claim, "node", read)
-    assert "goes on" in checker.check(json.dumps(facts), PARAMETERS).reason
+    assert "continues after" in checker.check(json.dumps(facts), PARAMETERS).reason
     monkeypatch.setattr(checker, "MOST_WORK", 100)
     assert "the limit is" in checker.check(ROBUST.text, PARAMETERS).reason
     monkeypatch.setattr(checker, "MOST_LISTS", 1000)

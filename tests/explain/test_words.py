@@ -158,7 +158,9 @@ def test_names_can_be_set(wording, start):
 def test_braces_in_names_are_only_text():
     wording = pp.Wording("{subject}", ["", "{0}"])
     e = replace(explanation(debt=3), status="no_robust_neighbour", reason="{reason}")
-    assert e.describe(wording).sentence.endswith("after which {subject} would provably be {0}: {reason}.")
+    assert e.describe(wording).sentence.endswith(
+        "after which {subject} would provably be {0}: {reason}."
+    )
 
 
 def test_one_text_for_all_classes_is_refused():
