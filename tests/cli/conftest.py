@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 
 import proplace as pp
 from commands import named
-from crowds import make_crowd
+from crowds import explain_crowd, make_crowd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +46,14 @@ class Loans:
 
 @pytest.fixture(scope="session")
 def crowd(tmp_path_factory):
-    """A folder with a tiny model and many people, and the answers of an undisturbed run."""
+    """A folder with a tiny model and many people."""
     return make_crowd(tmp_path_factory.mktemp("crowd"))
+
+
+@pytest.fixture(scope="session")
+def whole(crowd):
+    """The answers of an undisturbed run about the crowd, for slow tests."""
+    return explain_crowd(crowd)
 
 
 @pytest.fixture(scope="session")

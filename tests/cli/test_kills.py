@@ -25,10 +25,9 @@ ROWS = 600
 
 
 @pytest.fixture
-def batch(crowd, tmp_path):
+def batch(crowd, whole, tmp_path):
     """Start runs in fresh folders; check what is there when one has ended."""
-    folder, whole = crowd
-    people, expected = first_rows(folder, whole, ROWS)
+    people, expected = first_rows(crowd, whole, ROWS)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
 
@@ -40,7 +39,7 @@ def batch(crowd, tmp_path):
             return tmp_path / f"out{self.number}"
 
         def words(self):
-            return words(folder, self.out, "batch.seconds:", 0.02, "--jobs", 2, people=people)
+            return words(crowd, self.out, "batch.seconds:", 0.02, "--jobs", 2, people=people)
 
         def start(self):
             environment = {**os.environ, "TMPDIR": str(temporary)}
