@@ -28,8 +28,9 @@ from proplace.report import page
 from proplace.tables import files as tables
 from proplace.tables.writing import TableWriter
 from support.errors import raises
+from support.tiers import quick
 
-ROWS = 18
+ROWS = 10
 HALF = 6  # shards of a run that was stopped; each holds one row
 
 
@@ -58,7 +59,7 @@ def table(tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=["csv", "parquet"])
+@pytest.fixture(params=quick(1, ["csv", "parquet"]))
 def batch(request, explainer, table, tmp_path, quiet):
     """A batch in a folder, with its proofs, and what a run that nothing disturbs makes of it."""
     if request.param == "parquet":
@@ -274,7 +275,7 @@ def test_unanswered_rows_are_not_omitted(batch):
     def stream(parts):
         yield from list(parts)[: ROWS - 2]
 
-    with raises(OutputError, name="shards", match="16 to 17"):
+    with raises(OutputError, name="shards", match="8 to 9"):
         ask(batch, stream=stream)
     assert not list(batch.out.glob("results*"))
     assert ask(batch).resumed == ROWS - 2
@@ -469,7 +470,7 @@ def test_shard_without_its_proofs_is_done_again(batch, damage):
 
 def test_certificates_without_shard_are_removed(batch):
     shards = stopped(batch)
-    left = batch.proofs / "row-000000000015-3.json"
+    left = batch.proofs / "row-000000000009-3.json"
     left.write_text("of an answer that the next run does not find")
     shards[2].unlink()
     ask(batch)
