@@ -50,6 +50,7 @@ def demo(tmp_path_factory):
     return folder, started(folder, "-c", code)
 
 
+@pytest.mark.slow
 def test_command_ends_well_and_reports_where_things_are(demo):
     folder, done = demo
     assert done.returncode == 0, done.stderr
@@ -60,6 +61,7 @@ def test_command_ends_well_and_reports_where_things_are(demo):
     assert [path.name for path in folder.iterdir()] == [NAME]
 
 
+@pytest.mark.slow
 def test_table_reports_robust_answers_from_plain_ones(demo):
     rows = {
         name: [cell.strip() for cell in line.split("│")[2:-1]]
@@ -74,6 +76,7 @@ def test_table_reports_robust_answers_from_plain_ones(demo):
     assert plain[1] < ours[1]
 
 
+@pytest.mark.slow
 def test_proofs_and_digests_belong_together(demo):
     folder = demo[0] / NAME
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -90,6 +93,7 @@ def test_proofs_and_digests_belong_together(demo):
         assert f"{delta:g}" in page
 
 
+@pytest.mark.slow
 def test_command_that_page_gives_checks_proof(demo, monkeypatch):
     folder = demo[0] / NAME
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -99,6 +103,7 @@ def test_command_that_page_gives_checks_proof(demo, monkeypatch):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_sentences_are_on_terminal_and_on_page(demo):
     folder, done = demo
     page = (folder / NAME / "report.html").read_text(encoding="utf-8")
@@ -111,6 +116,7 @@ def test_sentences_are_on_terminal_and_on_page(demo):
         assert sentence[:100] in on_terminal
 
 
+@pytest.mark.slow
 def test_promises_break_or_are_kept_by_how_model_is_retrained(demo):
     """The table says what the ledger holds, and the ledger is as it was written."""
     folder, done = demo
@@ -177,6 +183,7 @@ def test_facts_of_past_are_immutable_and_advice_is_limited():
     assert features["income"].max_increase < 50_000
 
 
+@pytest.mark.slow
 def test_printed_report_names_no_protected_trait(demo):
     page = (demo[0] / NAME / "report.html").read_text(encoding="utf-8")
     letter = (demo[0] / NAME / "letter.html").read_text(encoding="utf-8")
@@ -184,6 +191,7 @@ def test_printed_report_names_no_protected_trait(demo):
         assert not re.search(rf"\b{trait}\b", page + letter)
 
 
+@pytest.mark.slow
 def test_groups_on_terminal_add_up(demo):
     title = demo[1].stdout.index("Are all groups answered alike?")
     rows = [

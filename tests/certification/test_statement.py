@@ -13,6 +13,7 @@ import pytest
 import proplace as pp
 from proplace.certification import CertificateBundle, checker, read_proof
 from proplace.certification import certificate as documents
+from support.tiers import thorough
 from two_checkers import accepted, python_verdict, stated_case, stated_changes
 
 
@@ -56,9 +57,10 @@ def covered(facts):
     return at == len(proof["input"])
 
 
-def test_changed_statement_is_accepted_only_if_box_covers_it():
+@pytest.mark.parametrize("number", thorough(25, 100))
+def test_changed_statement_is_accepted_only_if_box_covers_it(number):
     rng, count = np.random.default_rng(3), {True: 0, False: 0}
-    for _ in range(100):
+    for _ in range(number):
         case = stated_case(rng)
         assert accepted(case)
         for changed in stated_changes(case, rng, 60):
@@ -66,7 +68,7 @@ def test_changed_statement_is_accepted_only_if_box_covers_it():
             count[good] += 1
             if good:
                 assert covered(json.loads(changed.text)), changed.kind
-    assert min(count.values()) > 1500
+    assert min(count.values()) > 15 * number
 
 
 def test_statement_of_next_double_beyond_box_is_rejected():

@@ -263,6 +263,7 @@ def test_results_of_others_are_not_touched(loans, tmp_path):
     assert (tmp_path / "manifest.json").read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_full_disk_keeps_finished_rows(loans, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")

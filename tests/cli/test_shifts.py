@@ -451,6 +451,7 @@ def test_set_that_is_chosen_is_written(loans, past, tmp_path):
     assert np.allclose(high - low, 2 * found["delta"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [None, "around.npz"])
 def test_risk_is_passed_on_and_statement_printed(loans, past, delta):
     """If the project has a shift set, its size is chosen."""

@@ -79,6 +79,7 @@ def test_every_cell_agrees_with_recount(cache, tmp_path):
         assert text.count(f"| {name} |") == (2 if name == "PROPLACE" else 3)
 
 
+@pytest.mark.slow
 def test_archive_gives_table_of_trained_networks(cache, tmp_path):
     packed = build(tmp_path / "archive.zip", TASKS[:1], cache)
     trained = run(TASKS[:1], ["PROPLACE", "RNCE"], cache)
@@ -189,6 +190,7 @@ class FirstRobustRow(RobustBaseline):
         return [Candidate(self.rows_[robust[0]]) for _ in X]
 
 
+@pytest.mark.slow
 def test_method_that_was_added_later_is_in_tables(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(METHODS, "FIRST", FirstRobustRow)
@@ -270,6 +272,7 @@ def test_method_without_source_file_is_run_each_time(cache, monkeypatch):
     assert protocol.source_digest(typed) is None
 
 
+@pytest.mark.slow
 def test_change_of_package_runs_every_method_again(tmp_path, monkeypatch):
     runs, measure = [], experiment.answered
 

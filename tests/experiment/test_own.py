@@ -43,6 +43,7 @@ def files(tmp_path_factory):
     return folder, net, rows.to_numpy(), data.y
 
 
+@pytest.mark.slow
 def test_table_of_own_data_is_computed(files, tmp_path):
     folder, *_ = files
     words = ["--table", folder / "mine.csv", "--model", folder / "model.npz", "--label", "approved"]
@@ -92,6 +93,7 @@ def test_wrong_files_are_rejected_with_next_step(files, tmp_path):
         _ = Own(tmp_path / "words.csv", folder / "model.npz", "approved").data
 
 
+@pytest.mark.slow
 def test_fixed_matrix_before_layers_is_kept(files, tmp_path):
     folder, net, X, _ = files
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]

@@ -25,6 +25,7 @@ def test_matrix_holds_each_person_of_each_seed():
     np.testing.assert_array_equal(matrix(table, "B", "l1"), [[9.0, np.nan], [np.nan, np.nan]])
 
 
+@pytest.mark.slow
 def test_interval_covers_mean_as_often_as_promised():
     rng = np.random.default_rng(1)
     hits, trials = 0, 200

@@ -118,12 +118,14 @@ def test_parcel_is_opened_once_in_each_process(backend, tmp_path):
     assert set(opened.values()) == {1}
 
 
+@pytest.mark.slow
 def test_item_that_always_kills_is_reported_and_others_are_done(tmp_path):
     with workers_of(deadly(tmp_path / "died", 3, always=True), loky()) as workers:
         found = list(workers.map(range(8)))
     assert found == ["lost 3" if n == 3 else n * n for n in range(8)]
 
 
+@pytest.mark.slow
 def test_workers_that_all_fail_end_run(monkeypatch):
     monkeypatch.setattr("proplace.explain.parallel._ATTEMPTS", 1)
     monkeypatch.setattr("proplace.explain.parallel._LOST", 1)
@@ -163,6 +165,7 @@ def test_one_job_starts_no_process_and_pickles_nothing():
         assert list(workers.map([1, 2])) == [(lock, 1), (lock, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [False, True])
 def test_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
     """It has a name only where the system does not show the open files of a process."""
@@ -177,6 +180,7 @@ def test_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
     assert [path.name for path in tmp_path.iterdir()] == ["died"]
 
 
+@pytest.mark.slow
 def test_answer_takes_all_failures_back(tmp_path, monkeypatch):
     """Failures count only while nothing is done: else healthy items would be given up."""
     monkeypatch.setattr("proplace.explain.parallel._ATTEMPTS", 1)
@@ -195,6 +199,7 @@ def test_answer_takes_all_failures_back(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["2", "5"]
 
 
+@pytest.mark.slow
 def test_items_that_are_lost_far_apart_do_not_end_run(monkeypatch):
     monkeypatch.setattr("proplace.explain.parallel._ATTEMPTS", 0)
     monkeypatch.setattr("proplace.explain.parallel._LOST", 1)
@@ -296,6 +301,7 @@ def world():
     return explainer, people, explainer.explain(people, count=2).to_frame()
 
 
+@pytest.mark.slow
 def test_explanations_are_those_of_one_process(backend, world):
     explainer, people, table = world
     with joblib.parallel_config(**backend):

@@ -372,6 +372,7 @@ def test_answer_that_another_model_refuses_is_withheld(monkeypatch):
 # -- processes, files, parameters ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_processes_and_runs_agree():
     table, pipes = lender()
     people = refused(table, pipes[0], 4)

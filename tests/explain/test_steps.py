@@ -269,6 +269,7 @@ def test_rules_hold_for_written_values(seed):
             ]
 
 
+@pytest.mark.slow
 def test_runs_and_processes_agree():
     world = World(1)
     frame = world.refused(6)

@@ -10,6 +10,7 @@ import pytest
 import proplace as pp
 from served import API, PERSON
 from support.lenders import NET, STRICT
+from support.tiers import thorough
 
 NEAR = pp.Network([(layer.W + 0.005, layer.b - 0.005) for layer in NET.layers])
 ROUTES = {
@@ -199,17 +200,17 @@ def test_unsupported_request_is_rejected(api, wishes):
     assert found.status_code == 422, found.text
 
 
-def test_upload_is_audited_by_child_and_written_once(api, explained, book, tmp_path):
-    issue(api, explained, "upload")
-    for net, verdict in ((NEAR, "proved"), (STRICT, "broken")):
-        net.save(tmp_path / "new.npz")
-        content = (tmp_path / "new.npz").read_bytes()
-        found = api.post(f"{API}/audits", files={"file": ("new.npz", content)})
-        assert found.status_code == 201, found.text
-        facts = found.json()
-        frame = book.verdicts(facts["audit"])
-        assert verdict in set(frame["verdict"]), facts
-        assert facts["counts"][verdict] == (frame["verdict"] == verdict).sum()
+@pytest.mark.parametrize(("net", "verdict"), thorough((STRICT, "broken"), (NEAR, "proved")))
+def test_upload_is_audited_by_child_and_written_once(api, explained, book, tmp_path, net, verdict):
+    issue(api, explained, f"upload {verdict}")
+    net.save(tmp_path / "new.npz")
+    content = (tmp_path / "new.npz").read_bytes()
+    found = api.post(f"{API}/audits", files={"file": ("new.npz", content)})
+    assert found.status_code == 201, found.text
+    facts = found.json()
+    frame = book.verdicts(facts["audit"])
+    assert verdict in set(frame["verdict"]), facts
+    assert facts["counts"][verdict] == (frame["verdict"] == verdict).sum()
     assert book.verify().valid
 
 

@@ -116,6 +116,7 @@ class Command:
         return self.process.wait(PATIENCE)
 
 
+@pytest.mark.slow
 def test_link_comes_first_and_interrupts_end_server(folder):
     command = Command(folder, "--create-ledger")
     command.wait()
@@ -123,6 +124,7 @@ def test_link_comes_first_and_interrupts_end_server(folder):
     assert command.end() in (0, 130)
 
 
+@pytest.mark.slow
 def test_project_that_cannot_be_opened_ends_server_with_its_sentence(folder):
     (folder / "schema.yaml").write_text("format: nothing")
     words = [sys.executable, "-m", "proplace", "serve", "--port", "0"]

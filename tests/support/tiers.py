@@ -34,6 +34,11 @@ def quick(number, values):
     return [_param(value, slow=n >= number) for n, value in enumerate(values)]
 
 
+def thorough(few, many):
+    """Return arguments for a quick run, and those for a slow one."""
+    return [_param(few, slow=False), _param(many, slow=True)]
+
+
 def every(number, values):
     """Return values as parameters; all but every n-th one are slow."""
     return [_param(value, slow=n % number > 0) for n, value in enumerate(values)]

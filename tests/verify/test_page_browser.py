@@ -21,7 +21,7 @@ from two_checkers import Case, accepted, changed_cases, true_cases
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_core_python", reason="axe-core is not installed")
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)]
 
 AXE = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 NET = pp.Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [0.25])])
@@ -116,7 +116,6 @@ def test_page_reports_proved_claim(cases, opened, tmp_path):
         opened.click("#again")
 
 
-@pytest.mark.slow
 def test_page_and_checker_agree(cases, opened, tmp_path):
     """Many changed certificates at once, each a file."""
     for kind in KINDS[::2]:
@@ -137,7 +136,6 @@ def test_page_and_checker_agree(cases, opened, tmp_path):
         opened.click("#again")
 
 
-@pytest.mark.slow
 def test_page_checks_demanded_properties(opened, tmp_path):
     proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
     facts = json.loads(proof.text)
@@ -172,7 +170,6 @@ def test_page_checks_demanded_properties(opened, tmp_path):
         assert opened.get_attribute("#delta", "aria-invalid") is None
 
 
-@pytest.mark.slow
 def test_page_requests_missing_files(cases, opened, tmp_path):
     case, page = cases["proplace-certificate-2", "robust", 1], opened
     proof, network, box = saved(case, tmp_path)
@@ -191,7 +188,6 @@ def test_page_requests_missing_files(cases, opened, tmp_path):
     assert verdicts(page) == []
 
 
-@pytest.mark.slow
 def test_unnamed_file_is_not_part_of_promise(opened, tmp_path):
     proof = pp.certify(NET, [[1.0, 0.0]], 0.05, certificates=True).certificates[0]
     files = saved(Case("", proof.text.encode(), (NET,)), tmp_path)
@@ -209,7 +205,6 @@ def test_unnamed_file_is_not_part_of_promise(opened, tmp_path):
     assert page.inner_text("#proofs").count("other.npz") == 2
 
 
-@pytest.mark.slow
 def test_names_of_files_are_only_text(opened, tmp_path):
     name = "<img src=x onerror=alert(1)>\u202e.json"
     (tmp_path / name).write_text("{}")
@@ -241,7 +236,6 @@ def endless():
     return Case("endless", json.dumps(facts | {"trees": [tree(0)]}).encode(), (net,))
 
 
-@pytest.mark.slow
 def test_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path):
     page = opened
     page.set_input_files("#choose", [str(file) for file in saved(endless(), tmp_path)])
@@ -257,7 +251,6 @@ def test_long_check_shows_how_far_it_is_and_can_be_cancelled(opened, tmp_path):
     assert page.inner_text("#proofs") == ""
 
 
-@pytest.mark.slow
 def test_page_fits_on_screens_and_axe_finds_nothing(cases, opened, tmp_path):
     """Light and dark, with proofs that were accepted and rejected, and with all that can be entered."""
     folder = tmp_path / "other"
@@ -279,7 +272,6 @@ def test_page_fits_on_screens_and_axe_finds_nothing(cases, opened, tmp_path):
     opened.emulate_media(color_scheme="light")
 
 
-@pytest.mark.slow
 def test_keyboard_and_screen_readers(cases, opened, tmp_path):
     page = opened
     page.keyboard.press("Tab")
@@ -299,7 +291,6 @@ def test_keyboard_and_screen_readers(cases, opened, tmp_path):
     assert set(levels[1:]) == {"H2"}
 
 
-@pytest.mark.slow
 def test_page_has_no_network_access(browser, tmp_path):
     verify.write_page(tmp_path / "verify.html")
     page, answered = browser.new_page(), []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import pytest
 
 import proplace as pp
 from proplace.certification import certify, checker
+from support.tiers import quick, thorough
 from two_checkers import (
     NO_NODE,
     NODE,
@@ -28,13 +28,12 @@ from two_checkers import (
 pytestmark = pytest.mark.skipif(NODE is None, reason=NO_NODE)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_both_checkers_agree(seed, tmp_path):
-    cases = [*itertools.islice(all_cases(seed, 25), 2000)]
-    bad, count = differences(cases, tmp_path)
+@pytest.mark.parametrize(("seed", "changes"), quick(1, [(0, 6), (0, 25), (1, 25)]))
+def test_both_checkers_agree(seed, changes, tmp_path):
+    bad, count = differences([*all_cases(seed, changes)], tmp_path)
     assert not bad, bad[0]
-    assert count[True] > 100
-    assert count[False] > 500
+    assert count[True] > 50
+    assert count[False] > 20 * changes
 
 
 def test_both_checkers_demand_same(tmp_path):
@@ -45,15 +44,16 @@ def test_both_checkers_demand_same(tmp_path):
     assert min(count[True], count[False]) > 150
 
 
-def test_both_checkers_redo_same_encodings(tmp_path):
+@pytest.mark.parametrize("number", thorough(12, 60))
+def test_both_checkers_redo_same_encodings(number, tmp_path):
     """Statements in original units with their values, words or encodings changed."""
     rng, cases = np.random.default_rng(7), []
-    for _ in range(60):
+    for _ in range(number):
         case = stated_case(rng)
         cases += [case, *stated_changes(case, rng, 60)]
     bad, count = differences(cases, tmp_path)
     assert not bad, bad[0]
-    assert min(count[True], count[False]) > 1000
+    assert min(count[True], count[False]) > 16 * number
 
 
 LOW, HIGH = [0.2, 0.0, 0.0, 1.0, 0.25], [0.6, 0.43, 0.0, 1.0, 0.25]
