@@ -85,6 +85,7 @@ def test_same_answers_in_two_processes(name, case):
     np.testing.assert_array_equal(one.encoded_counterfactuals, two.encoded_counterfactuals)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["RBR", "RobX", "ROAR"])
 def test_seed_matters_for_random_methods(name, case):
     one = (
@@ -256,6 +257,7 @@ def test_second_fit_forgets_first(case):
     assert (first != second).any()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_second_target_forgets_first(name, case):
     refused = case.refused[:3]

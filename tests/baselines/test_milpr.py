@@ -49,6 +49,7 @@ def nearest(net, x, margin, low, high):
     return best
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", seeds(2, 4))
 @pytest.mark.parametrize("sizes", [(3, 5, 1), (2, 3, 3, 1)])
 def test_exact_nearest_point(seed, sizes, make_case):
@@ -134,6 +135,7 @@ def test_nearest_over_grids_and_categories(make_net):
         assert (cells == e.encoded_counterfactual).all(axis=1).any()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("status", ["kTimeLimit", "kUnknown"])
 def test_no_status_of_solver_loses_answer(status, case, monkeypatch):
     """Asked again it answers; where it never does, that is not the fault of the row."""

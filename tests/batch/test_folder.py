@@ -602,6 +602,7 @@ def disappear(path):
     path.unlink()
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("change", [swap, append, shorten, disappear])
 @pytest.mark.parametrize("when", [1, 6, ROWS - 1])
 def test_input_that_changes_during_run_is_noticed(moving, change, when):

@@ -165,6 +165,7 @@ def test_next_network_breaks_no_more_promises_than_stated(monkeypatch):
     assert np.mean(losses) <= risk + 3.5 * np.std(losses) / math.sqrt(len(losses))
 
 
+@pytest.mark.slow
 def test_risk_holds_on_average_and_not_for_draws_that_get_statement(monkeypatch):
     """Each model breaks every promise by a chance of 0.3, so that what is stated is always wrong."""
     monkeypatch.setattr(calibration, "Proplace", Remembering)

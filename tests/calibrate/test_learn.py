@@ -92,6 +92,7 @@ def not_below(shares, level):
 # -- coverage ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("draw", DRAWS, ids=lambda draw: draw.__name__)
 def test_next_retraining_lies_inside_as_often_as_stated(draw):
     """Scores of 4 calibration networks cover 80% exactly; a rank too low would cover 60%."""
@@ -99,6 +100,7 @@ def test_next_retraining_lies_inside_as_often_as_stated(draw):
     assert not_below(shares, 0.8)
 
 
+@pytest.mark.slow
 def test_coverage_holds_on_average_and_not_for_histories_that_get_set():
     """One bias moves in a tenth of the retrainings, so that many histories give no set."""
     rng, shares, rejected = np.random.default_rng(0), [], 0

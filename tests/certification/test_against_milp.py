@@ -246,6 +246,7 @@ def test_hard_paths_are_taken():
 # -- a solver in trouble -------------------------------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("trouble", [{"unknown": 1.0}, {"unknown": 0.5}, {"noise": 0.1}])
 def test_solver_in_trouble_never_gives_wrong_bound(trouble, monkeypatch):
     healthy = linear.quiet

@@ -51,6 +51,7 @@ FORMATS = {"delta": checker.FORMAT, "shifts": checker.FORMAT_BOX, "inputs": chec
 # -- what the producer makes is accepted ---------------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hidden", range(5))
 def test_every_verdict_has_certificate_that_is_accepted(hidden, kind):
@@ -99,6 +100,7 @@ def around(rng, net, X, kind):
 DEEP = [(6, 20, 20, 1), (6, 12, 12, 12, 1), (6, 15, 15, 3)]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("kind", "sizes", "rows", "least"),
     [
@@ -175,6 +177,7 @@ def test_ties_are_exact(hidden, kind):
             assert problem.checked(facts).accepted == (margin > worst)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(
     ("kind", "hidden"),
     [("delta", 0), ("delta", 1), ("shifts", 0), ("shifts", 1), ("inputs", 0), ("inputs shifts", 0)],
@@ -256,6 +259,7 @@ def test_evidence_of_verdict_that_rounding_turned_gives_no_certificate():
     assert evidence.certificate(net, shifts, 1, -1.0).check(net).accepted
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("hidden", [2, 3])
 def test_evidence_makes_no_pass_after_its_deadline(monkeypatch, hidden):
     """The clock counts the passes, each for one leaf or one neuron."""
@@ -339,6 +343,7 @@ def test_fast_bound_is_proved_by_exact_checker_and_nearly_as_good(hidden, scale)
         assert not problem.checked(facts).accepted
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hidden", range(5))
 def test_fast_bound_never_states_more_than_checker(hidden, kind):
@@ -410,6 +415,7 @@ def test_work_is_counted_before_it_is_done(monkeypatch, sizes, kind, tighten, mu
 # -- what is changed is rejected, or still true --------------------------------------------------
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "fold" not in kind])
 @pytest.mark.parametrize("hidden", range(4))
 def test_changed_certificate_is_rejected_or_still_true(hidden, kind):

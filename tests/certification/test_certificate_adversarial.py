@@ -47,6 +47,7 @@ KINDS = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_accepted_certificate_is_false(kind):
     rng = np.random.default_rng(len(kind))

@@ -34,6 +34,7 @@ def checked(net, shifts, facts):
 # -- what the producer makes is accepted -----------------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", ["inputs", "inputs shifts", "inputs matrix"])
 @pytest.mark.parametrize("hidden", range(4))
 def test_verdicts_near_margin_agree_with_mixed_integer_programs(hidden, kind):
@@ -120,6 +121,7 @@ def test_invalid_input_box_is_rejected(box):
 # -- what is changed is rejected, or still true ----------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("hidden", range(3))
 def test_wider_box_is_rejected_or_true(hidden):
     """Ends that were moved outwards by all sizes, from a last bit on."""

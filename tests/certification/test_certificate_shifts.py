@@ -81,6 +81,7 @@ def test_all_corners_of_box_agree_with_checker():
 # -- what is changed is rejected, or still true ----------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("hidden", range(4))
 def test_certificate_about_another_box_is_rejected_or_true(hidden):
     """Ends are moved, and the certificate names the new box: then it must be true of that one."""
@@ -358,6 +359,7 @@ def cancelling(rng, hidden):
     return low, pp.Shifts(low, high), x, int(rng.integers(2))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("hidden", range(4))
 def test_no_accepted_certificate_of_extreme_box_is_false(hidden):
     """Also where floats overflow or lose everything: what has a verdict is true, by exact arithmetic."""
@@ -381,6 +383,7 @@ def test_no_accepted_certificate_of_extreme_box_is_false(hidden):
     assert decided > 40
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", [extreme, cancelling])
 @pytest.mark.parametrize("hidden", range(5))
 def test_fast_bound_never_states_more_than_checker(kind, hidden):

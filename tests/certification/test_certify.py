@@ -343,6 +343,7 @@ def test_hard_rows_do_not_keep_others_waiting(clock, monkeypatch):
     assert report.robust[easy >= 0.0].all()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("stages", [(None,), (0, None), (0, 1, 3, 10, None)])
 def test_rounds_of_larger_trees_change_no_verdict(monkeypatch, stages):
     net, X, delta = hard_problem()

@@ -1,4 +1,4 @@
-"""Hooks of pytest: skips of absent packages, required programs, and processor times.
+"""Hooks of pytest: skips of absent packages, required programs, tiers, and processor times.
 
 ``PROPLACE_REQUIRE=chromium,postgres,node`` lets a test fail that would skip without one of them.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,22 @@ def pytest_make_collect_report(collector):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     return _judged((yield), call, item.path)
+
+
+# -- tiers ---------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark all but every n-th case of a test with the mark ``every(n)`` as slow."""
+    cases = Counter()
+    for item in items:
+        mark = item.get_closest_marker("every")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % mark.args[0] > 0:
+                item.add_marker("slow")
+            cases[test] += 1
 
 
 # -- processor times -----------------------------------------------------------------------------
