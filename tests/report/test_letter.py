@@ -312,7 +312,7 @@ def test_template_may_replace_whole_letter(one, tmp_path):
     ("line", "advice"),
     [
         ("{{ resons }}", "did you mean 'reasons'?"),
-        ("{{ changes[0].titel }}", "titel"),
+        ("{{ changes[0].titel }}", "changes: title, today, enough"),
         ("{% if changes %}", "Correct the tag"),
         ("{% nonsense %}", "Correct the tag"),
         ("{{ person.__class__.__mro__ }}", "may not reach inside"),
@@ -330,6 +330,31 @@ def test_template_error_names_file_line_and_change(one, tmp_path, line, advice):
     assert re.search(r", line [34]: ", text), text
     assert advice in text
     assert not (tmp_path / "letter.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (
+            "{% block sendr %}Bank{% endblock %}",
+            "line 2: .* no block 'sendr' .did you mean 'sender'",
+        ),
+        ("Yours, the bank", "line 2: text outside of the blocks"),
+        ("{{ person }}", "line 2: text outside of the blocks"),
+    ],
+)
+def test_template_part_that_letter_would_lack_is_rejected(one, tmp_path, text, advice):
+    path = own(tmp_path, f'{{% extends "letter.html.j2" %}}\n{text}\n')
+    with raises(OptionError, name="template", match=advice):
+        letter(promised(one), tmp_path, template=path)
+    inside = "{% block sender %}Bank{% block own %} of Example{% endblock %}{% endblock %}"
+    path.write_text(f'{{% extends "letter.html.j2" %}}\n{{% set x = 1 %}}{{# {text} #}}\n{inside}')
+    assert "Bank of Example" in letter(promised(one), tmp_path, template=path).text
+
+
+def test_empty_template_is_rejected(one, tmp_path):
+    with raises(OptionError, name="template", match="is empty"):
+        letter(promised(one), tmp_path, template=own(tmp_path, " \n"))
 
 
 @pytest.mark.parametrize("name", ["other.html", "/etc/passwd", "letter.html"])

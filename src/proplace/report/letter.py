@@ -205,14 +205,42 @@ def _rendered(fields: dict[str, Any], template: Path | None) -> str:
         lstrip_blocks=True,
     )
     try:
-        return str(environment.get_template(name).render(**fields, generator=generator()))
+        text = str(environment.get_template(name).render(**fields, generator=generator()))
+        ignored = None if template is None else _ignored(environment, sources, name)
     except Exception as error:
         if template is None:
             raise
-        place, advice = _place(error, name), _advice(error, fields)
+        place, problem = _place(error, name), str(error).rstrip(".")
         raise OptionError(
-            f"{place}: {error}. {advice}", name="template", value=str(template)
+            f"{place}: {problem}. {_advice(error, fields)}", name="template", value=str(template)
         ) from None
+    if ignored is not None:
+        raise OptionError(f"{name}, {ignored}", name="template", value=str(template))
+    return text
+
+
+def _ignored(environment: Any, sources: dict[str, str], name: str) -> str | None:
+    """Return the line of a part that the letter would not contain, and how to correct it."""
+    from jinja2 import nodes  # noqa: PLC0415  (an extra)
+
+    own = environment.parse(sources[name])
+    if own.find(nodes.Extends) is None:
+        return None if sources[name].strip() else "line 1: the template is empty. Write the letter."
+    known = [block.name for block in environment.parse(sources[TEMPLATE]).find_all(nodes.Block)]
+    for node in own.body:
+        if isinstance(node, nodes.Block) and node.name not in known:
+            return (
+                f"line {node.lineno}: the default letter has no block {node.name!r}"
+                f"{did_you_mean(node.name, known)}. Its blocks are {', '.join(known)}."
+            )
+        if isinstance(node, nodes.Output) and any(
+            not isinstance(part, nodes.TemplateData) or part.data.strip() for part in node.nodes
+        ):
+            return (
+                f"line {node.lineno}: text outside of the blocks does not appear in the letter. Move "
+                f"it into one of them: {', '.join(known)}."
+            )
+    return None
 
 
 def _read(template: Path) -> str:
@@ -256,6 +284,9 @@ def _advice(error: Exception, fields: dict[str, Any]) -> str:
         return "Correct the tag in this line, or close the tag before it."
     if isinstance(error, jinja2.exceptions.SecurityError):
         return "Remove it: templates may not reach inside Python objects."
+    if isinstance(error, jinja2.UndefinedError) and "has no attribute" in str(error):
+        changes, unchanged = ", ".join(Change._fields), ", ".join(Fact._fields)
+        return f"The parts are changes: {changes}; unchanged: {unchanged}."
     if isinstance(error, jinja2.UndefinedError):
         unknown = str(error).split("'")[1] if "'" in str(error) else ""
         return f"Use one of the fields{did_you_mean(unknown, fields)}: {', '.join(fields)}."
