@@ -79,12 +79,14 @@ class Project:
     path: str = ""
 
     @classmethod
-    def read(cls, place: Path) -> Self:
-        """Read a project file; raise one OptionError about all of its problems."""
+    def read(cls, place: Path, *, without: Sequence[str] = ()) -> Self:
+        """Read a project file ``without`` some keys; raise one OptionError about all problems."""
         problems = _Problems(place.name)
         found: dict[str, Any] = {"place": place}
         for key, value in _flat(_parsed(place), problems):
             part, _, name = key.rpartition(".")
+            if key in without:
+                continue
             with problems.of(key):
                 read = KEYS[key].read(value, place.parent)
                 if part in ("", "tables", "serve"):
@@ -97,11 +99,11 @@ class Project:
         return cls(**found)
 
     @classmethod
-    def find(cls, place: Path | None = None) -> Self:
+    def find(cls, place: Path | None = None, *, without: Sequence[str] = ()) -> Self:
         """Read a project file, or ``proplace.yaml`` of the working folder if there is one."""
         if place is None and not Path(DEFAULT_NAME).is_file():
             return cls()
-        return cls.read(place or Path(DEFAULT_NAME))
+        return cls.read(place or Path(DEFAULT_NAME), without=without)
 
     def changed(self, **fields: Any) -> Self:
         """Return a project with some fields replaced; None and empty lists change nothing."""
@@ -363,7 +365,7 @@ def _path(value: Any, folder: Path) -> Path:
         raise OptionError(f"give the path of a file, not {short(value)}")
     path = folder / value
     if not path.is_file():
-        raise OptionError(f"there is no file {path}")
+        raise OptionError(f"there is no file {path}; leave the key out, or correct the path")
     return path
 
 

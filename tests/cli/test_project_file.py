@@ -88,6 +88,16 @@ def test_schema_drafts_project_file_that_works(loans, tmp_path, monkeypatch):
     assert good("explain", "--delta", 0.001, *person, "--json").json[0]["delta"] == 0.001
 
 
+def test_schema_that_project_names_may_be_drafted(loans, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("proplace.yaml").write_text("schema: schema.yaml")
+    done = run("explain", "--delta", 0.01, "a=1")
+    failed(done, OptionError, name="proplace.yaml")
+    assert "there is no file schema.yaml; leave the key out, or correct the path" in done.stderr
+    good("schema", loans.folder / "train.csv", "--out", "schema.yaml")
+    assert run("explain", "--delta", 0.01, "a=1").error.name == "model"
+
+
 @pytest.mark.slow
 def test_drafted_project_audits_and_calibrates_models_with_refitted_scalers(tmp_path, monkeypatch):
     """Each retrained pipeline has a scaler of its own, which the drafted schema must not exclude."""

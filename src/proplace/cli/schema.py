@@ -56,7 +56,8 @@ def schema(
     from proplace.schema import Schema  # noqa: PLC0415
     from proplace.schema.files import text_of  # noqa: PLC0415
 
-    project = Project.find().changed(model=model, drop=tuple(drop or ()))
+    # the schema of the project is the one to draft, and may not exist yet
+    project = Project.find(without=("schema",)).changed(model=model, drop=tuple(drop or ()))
     whole = None if model is None else project.read_model()
     frame = _frame(project, table, drop or [], whole)
     with inputs.warnings_as_notes():
