@@ -18,6 +18,7 @@ from proplace.core.errors import (
     NotInLedgerError,
     OptionError,
     OutputError,
+    ResultsError,
     TableError,
 )
 from support.errors import ANY, failed
@@ -312,3 +313,28 @@ def test_proof_of_promise_is_all_that_check_needs(book, tmp_path):
     good("ledger", "erase", place, "bob", "--yes")
     failed(run(*show, tmp_path / "gone"), LedgerError)
     assert not (tmp_path / "gone").exists()
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+def test_long_commands_show_progress_in_log_unless_quiet(made, loans, tmp_path, monkeypatch):
+    monkeypatch.setattr("proplace.core.progress._SECONDS", 0.0)
+    model = ("--model", loans.folder / "model.onnx")
+    commands = {
+        "check": ("check", made / "out", *model),
+        "certify": ("certify", *loans.options("certify")),
+        "issue": ("ledger", "issue", tmp_path / "p.db", made / "out"),
+        "letters": ("ledger", "list", made / "promises.db", "--letters", tmp_path / "letters"),
+    }
+    for label, words in commands.items():
+        assert re.search(rf"^{label}: \d+ of \d+, 0 s left$", good(*words).stderr, re.M)
+    monkeypatch.chdir(tmp_path)
+    commands["letters"] = (*commands["letters"][:-1], "more")
+    for words in commands.values():
+        assert " of " not in good(*words, "--quiet").stderr
+
+
+def test_wrong_folder_creates_no_ledger(tmp_path):
+    failed(run("ledger", "issue", tmp_path / "p.db", tmp_path), ResultsError, name=ANY)
+    assert not (tmp_path / "p.db").exists()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.cli import inputs, options
-from proplace.cli.console import echo
+from proplace.cli.console import echo, is_quiet
+from proplace.core.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -90,12 +91,13 @@ def certify(
     asked = partial(certify_table, delta=shifts, target=wanted, tolerance=tolerance)
     ids = [name for name in project.id if name in source.columns]
     verdicts = _Verdicts(whole, source, asked, ids)
-    if out is None:
-        for _ in verdicts.parts():
-            pass
-    else:
-        with inputs.new_file(out), atomic_write(out) as file:
-            _writer(out, source, ids, whole.classes).write(verdicts.parts(), file)
+    with progress_bar("certify", source.rows, show=not is_quiet()) as advance:
+        if out is None:
+            for _ in verdicts.parts(advance):
+                pass
+        else:
+            with inputs.new_file(out), atomic_write(out) as file:
+                _writer(out, source, ids, whole.classes).write(verdicts.parts(advance), file)
     if as_json:
         facts = {**_facts(shifts), "target": wanted, **verdicts.counts, **agreement}
         facts |= {} if tolerance is None else {"tolerance": tolerance}
@@ -134,8 +136,8 @@ class _Verdicts:
         self._model, self._source, self._asked, self._ids = model, source, asked, ids
         self.counts = {"rows": 0, "robust": 0, "not_robust": 0, "undecided": 0, "bad_input": 0}
 
-    def parts(self) -> Iterator[pd.DataFrame]:
-        """Yield one line per row, chunk by chunk."""
+    def parts(self, advance: Callable[[int], None]) -> Iterator[pd.DataFrame]:
+        """Yield one line per row, chunk by chunk, and count the rows of each."""
         import numpy as np  # noqa: PLC0415
         import pandas as pd  # noqa: PLC0415
 
@@ -169,6 +171,7 @@ class _Verdicts:
             for verdict, count in part[ours["verdict"]].value_counts().items():
                 self.counts[str(verdict)] += int(count)
             yield part
+            advance(len(part))
 
     def sentence(
         self, label: str, within: str, tolerance: Mapping[str, tuple[float, float]] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.cli import options
-from proplace.cli.console import echo
+from proplace.cli.console import echo, is_quiet
+from proplace.core.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from proplace.loaders.model import Model
     from proplace.schema import Schema
 
+_REJECTED = "rejected"
 
 Proofs = Annotated[
     list[Path],
@@ -108,16 +111,16 @@ def check(
         _verdict, model=whole, readings=readings, shifts=box, others=others, demand=demand
     )
     shown: list[dict[str, Any]] = []
-    accepted = True
+    total = Counter[str]()
     for path in proofs:
-        results, entries = _is_results(path), []
+        results, counts = _is_results(path), Counter[str]()
         found = (
             _of_results(path, whole, readings, others, demand)
             if results
             else (_of_file(file, verdict) for file in _files(path))
         )
         for entry in found:
-            entries.append(entry)
+            counts[entry["proved"]["verdict"] if entry["accepted"] else _REJECTED] += 1
             if as_json:
                 shown.append(entry)
             elif not (results and entry["accepted"]):
@@ -126,11 +129,11 @@ def check(
                 word = "accepted" if entry["accepted"] else "rejected"
                 echo(f"{_name(entry)}: {word}: {entry['reason']}")
         if results and not as_json:
-            echo(f"{path}: {_summary(entries)}")
-        accepted = accepted and all(entry["accepted"] for entry in entries)
+            echo(f"{path}: {_summary(counts)}")
+        total += counts
     if as_json:
-        typer.echo(json.dumps({"accepted": accepted, "certificates": shown}))
-    if not accepted:
+        typer.echo(json.dumps({"accepted": not total[_REJECTED], "certificates": shown}))
+    if total[_REJECTED]:
         raise typer.Exit(1)
 
 
@@ -176,14 +179,13 @@ def _called_true_or_false(model: Model, proof: bytes) -> list[Parameters]:
     return [] if network is None else [parameters(network)]
 
 
-def _summary(entries: Sequence[dict[str, Any]]) -> str:
-    """Count the certificates of a folder that prove their rows, by kind."""
-    good = [entry for entry in entries if entry["accepted"]]
-    words = f"{len(good)} of {len(entries)} certificates prove their answers"
-    verdicts = [entry["proved"]["verdict"] for entry in good]
-    if lost := verdicts.count("not robust"):
+def _summary(counts: Counter[str]) -> str:
+    """Count the certificates of a folder that prove their rows, by verdict."""
+    number = counts.total()
+    words = f"{number - counts[_REJECTED]} of {number} certificates prove their answers"
+    if lost := counts["not robust"]:
         words += f"; {lost} of them that a person who has the class today does not have it robustly"
-    if fixed := verdicts.count("fixed"):
+    if fixed := counts["fixed"]:
         words += f"; {fixed} of them that no change leads to the class"
     return words
 
@@ -237,15 +239,17 @@ def _of_results(
                 value=other.name,
             )
     readings = [*readings, *_through(model, folder.setting.schema)]
-    for line in check_folder(folder, readings, demand):
-        proved = None if line.statement is None else line.statement._asdict()
-        yield {
-            "file": str(path / "certificates" / line.file),
-            "answer": line.name,
-            "accepted": line.accepted,
-            "reason": line.reason,
-            "proved": proved,
-        }
+    with progress_bar("check", folder.table.rows, show=not is_quiet()) as advance:
+        for line in check_folder(folder, readings, demand):
+            proved = None if line.statement is None else line.statement._asdict()
+            yield {
+                "file": str(path / "certificates" / line.file),
+                "answer": line.name,
+                "accepted": line.accepted,
+                "reason": line.reason,
+                "proved": proved,
+            }
+            advance(1)
 
 
 def _holds(models: Member, other: Member) -> bool:

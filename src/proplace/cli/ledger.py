@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from proplace.cli import inputs, options
-from proplace.cli.console import echo, echo_table, progress, tell
+from proplace.cli.console import echo, echo_table, is_quiet, progress, tell
+from proplace.core.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,8 +97,10 @@ def list_(
         frame = opened.promises(person, None if state is None else state.value)
         if letters is not None:
             numbers = frame.index[frame["state"] == States.open.value]
-            for number in numbers:
-                _write_letter(opened.promise(number), letters / f"promise-{number}.html")
+            with progress_bar("letters", len(numbers), show=not is_quiet()) as advance:
+                for number in numbers:
+                    _write_letter(opened.promise(number), letters / f"promise-{number}.html")
+                    advance(1)
             progress(f"{letters}: {len(numbers)} letters written")
     if as_json:
         typer.echo(json.dumps(_records(frame), indent=2))
@@ -198,12 +201,21 @@ def issue(
 
     proplace ledger issue promises.db results --id customer --expires 2999-12-31
     """
+    from proplace.batch.results import open_results  # noqa: PLC0415  (quick help)
+
     _check_day(expires)
+    wording = _wording()
+    open_results(folder)  # an error here creates no ledger
     if "://" not in place and not Path(place).exists():
         tell(f"note: {place} is a new ledger")
     with opened_ledger(place, create=True) as opened:
         issued = opened.issue_folder(
-            folder, column, expires=expires, existing=existing.value, wording=_wording()
+            folder,
+            column,
+            expires=expires,
+            existing=existing.value,
+            wording=wording,
+            progress=not is_quiet(),
         )
     if as_json:
         typer.echo(json.dumps(issued._asdict()))

@@ -528,8 +528,8 @@ class IssuedFolder(NamedTuple):
         return _summary(*self)
 
 
-def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]:
-    """Check the ids of a results folder, and iterate over its explanations, some people at once."""
+def parts_of(folder: str | os.PathLike[str], ids: Ids) -> tuple[int, Iterator[Explanations]]:
+    """Check the ids of a results folder, count its rows, and iterate over them, some people at once."""
     from proplace.batch.results import open_results
 
     opened = open_results(folder)
@@ -545,7 +545,7 @@ def parts_of(folder: str | os.PathLike[str], ids: Ids) -> Iterator[Explanations]
             name="ids",
         )
     _check_ids(opened, ids)
-    yield from opened.parts(_PART)
+    return opened.table.rows, opened.parts(_PART)
 
 
 def _check_ids(opened: Any, ids: Ids) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import LedgerError
+from proplace.core.progress import progress_bar
 from proplace.core.text import listing
 from proplace.explain.results import Explanation, Explanations
 from proplace.ledger import tables
@@ -239,6 +240,7 @@ class Ledger:
         existing: Existing = "refuse",
         wording: Wording | None = None,
         check: bool = True,
+        progress: bool = False,
     ) -> IssuedFolder:
         """Promise the counterfactuals of a results folder (``proplace explain --out``) of any size.
 
@@ -254,24 +256,29 @@ class Ledger:
             only id column.
         expires, existing, wording, check
             As for :meth:`issue`.
+        progress
+            Show progress on standard error.
         """
         _expiry(expires, now())  # reject wrong options before anything is read
         _check_existing(existing)
         new, known, skipped, growing = 0, 0, 0, tuple[str, ...]()
-        for part in parts_of(folder, ids):
-            some = [e for e in part if not skip_reason(e)]
-            issued = self.issue(
-                Explanations(some, provenance=part.provenance),
-                ids,
-                expires=expires,
-                existing=existing,
-                wording=wording,
-                check=check,
-            )
-            new += len(issued.new)
-            known += len(issued.ids) - len(issued.new)
-            skipped += len(part) - len(some)
-            growing = issued.growing or growing
+        rows, parts = parts_of(folder, ids)
+        with progress_bar("issue", rows, show=progress) as advance:
+            for part in parts:
+                some = [e for e in part if not skip_reason(e)]
+                issued = self.issue(
+                    Explanations(some, provenance=part.provenance),
+                    ids,
+                    expires=expires,
+                    existing=existing,
+                    wording=wording,
+                    check=check,
+                )
+                new += len(issued.new)
+                known += len(issued.ids) - len(issued.new)
+                skipped += len(part) - len(some)
+                growing = issued.growing or growing
+                advance(len(part))
         return IssuedFolder(new, known, skipped, growing)
 
     # -- reading ---------------------------------------------------------------------------------
