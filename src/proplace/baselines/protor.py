@@ -1,4 +1,4 @@
-r"""PROTO-R: counterfactuals guided by prototypes, made robust by confidence (Jiang et al. 2023).
+r"""PROTO-R: counterfactuals near prototypes, with a growing confidence (Jiang et al. 2023).
 
 The base method (Van Looveren & Klaise 2021) minimises
 
@@ -6,10 +6,12 @@ The base method (Van Looveren & Klaise 2021) minimises
     c\, \big[ \max_{o \ne t} p_o(x') - p_t(x') + \kappa \big]_+
     + \beta \|x' - x\|_1 + \|x' - x\|_2^2 + \theta \|x' - q\|_2^2
 
-by FISTA with the shrinkage :math:`S_\beta` around :math:`x`. The prototype :math:`q` is the k-th nearest
-row of the target class (k-d tree). The weight :math:`c` grows tenfold until a point satisfies
-:math:`p_t - \max p_o > \kappa`. Bisection then searches the smallest such weight. Of the points that
-satisfy the condition, the one with the smallest :math:`\beta \|x' - x\|_1 + \|x' - x\|_2^2` is chosen.
+with :math:`p` the class probabilities, :math:`t` the target class, :math:`\kappa` the required gap of
+the probabilities, and :math:`q` the prototype: the k-th nearest row of the target class. The method is
+FISTA. It shrinks changes by :math:`\beta` in each step, whatever the step size, as published. The
+weight :math:`c` grows tenfold until a point satisfies :math:`p_t - \max p_o > \kappa`. Bisection then
+searches the smallest such weight. Of the points that satisfy the condition, the one with the smallest
+:math:`\beta \|x' - x\|_1 + \|x' - x\|_2^2` is chosen.
 :math:`\kappa` is raised until the chosen point is robust. If none is robust, the point with the
 largest worst-case margin is returned.
 """
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Delta
     from proplace.schema import Schema
 
-_CLIP = 1000.0  # of a gradient, as published
-_NO_BOUND = 1e9  # no weight above this has succeeded
+_CLIP = 1000.0  # largest entry of a gradient, as published
+_NO_BOUND = 1e9  # stands for an infinite weight
 
 
 class ProtoR(RobustBaseline):
@@ -48,7 +50,7 @@ class ProtoR(RobustBaseline):
         As for every method that takes a delta. Nothing here is random.
     kappas
         Required gaps of the probabilities, between 0 and 1. They are tried in turn until a point is
-        robust. Only a saturated network reaches 1.
+        robust. A point must exceed the gap, so the last published value, 1, never succeeds.
     theta
         Weight of the squared distance to the prototype.
     beta
@@ -58,7 +60,7 @@ class ProtoR(RobustBaseline):
     rate
         First step size of FISTA. It falls to 0 with the square root of the remaining steps.
     iterations
-        Steps of FISTA for one weight c.
+        Number of steps of FISTA for one weight c.
     c_start
         First weight c.
     c_steps
@@ -108,7 +110,7 @@ class ProtoR(RobustBaseline):
         super().check_parameters()
         if not self.kappas or not all(0.0 <= kappa <= 1.0 for kappa in self.kappas):
             raise OptionError(
-                f"kappas must be numbers in [0, 1], at least one, not {self.kappas!r}",
+                f"kappas must be one or more numbers from 0 to 1, not {self.kappas!r}",
                 name="kappas",
                 value=self.kappas,
             )

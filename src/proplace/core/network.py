@@ -65,10 +65,10 @@ class Network:
         Fixed linear map ``matrix u + offset`` after it, such as PCA. ``matrix`` has shape (inputs
         of the first layer, columns of x).
     precision
-        Arithmetic in which the model is deployed. Computations here are always float64.
+        Floating-point format of the deployed model. Computations here are always float64.
     folds
-        Fixed numbers (batch norm) that were folded into each layer, or None. A delta refers to the
-        trained weights, whose changes the folds scale.
+        Factors of the batch norm that was multiplied into each layer, or None. A delta refers to the
+        weights before this multiplication. ``folds`` converts their changes.
 
     Examples
     --------
@@ -146,7 +146,7 @@ class Network:
 
     @property
     def precision(self) -> Precision:
-        """Arithmetic in which the model is deployed."""
+        """Floating-point format of the deployed model."""
         return self._precision
 
     @property
@@ -156,7 +156,7 @@ class Network:
 
     @property
     def folded(self) -> bool:
-        """True if a batch norm was folded into a layer, which changes its parameters."""
+        """True if a batch norm was multiplied into the parameters of a layer."""
         return any(fold is not None for fold in self._folds)
 
     @property
@@ -207,13 +207,13 @@ class Network:
     def rows(self, X: npt.ArrayLike, *, finite: bool = True) -> Array:
         """Return ``X`` as an (n, inputs) float array, or raise an error about its first problem.
 
-        A single row of shape (inputs,) counts as a table of one row. ``finite=False`` allows any
-        numbers.
+        A single row of shape (inputs,) is a table of one row. ``finite=False`` allows NaN and
+        infinity.
         """
         try:
             array = np.asarray(_real(X), dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"rows must be numbers: {error}", name="X") from None
+            raise InputError(f"rows must be real numbers: {error}", name="X") from None
         if array.ndim == 1 and array.shape[0] == self.inputs:
             array = array[None, :]
         if array.ndim != 2 or array.shape[1] != self.inputs:
@@ -259,7 +259,7 @@ class Network:
         return cast("Array", shifted / shifted.sum(axis=1, keepdims=True))
 
     def margin(self, X: npt.ArrayLike, target: int = 1) -> Array:
-        """Compute the margin of each row for class ``target``, which is reached iff it is >= 0.
+        """Compute the margin of each row for class ``target``. The class is reached if it is >= 0.
 
         For one logit, the margin is the logit itself for target 1 and its negative for target 0.
         For several logits, it is the target's logit minus the largest other logit.
@@ -296,7 +296,7 @@ class Network:
         return self._input_transform.pull_back(g)
 
     def objectives(self, target: int) -> Array:
-        """Return rows ``c`` over the logits with ``margin = min over c of c . logits``."""
+        """Return one row ``c`` for each competing class: the margin is the smallest ``c . logits``."""
         target = self.check_target(target)
         if self.outputs == 1:
             return np.array([[1.0 if target == 1 else -1.0]])
@@ -324,13 +324,13 @@ class Network:
         """Return the distance of the trained parameters, ``||theta - theta'||_p``.
 
         p must be 0, 1, 2 or inf. p = 0 counts the parameters that differ. Both networks must have
-        the same architecture (shapes, biases and input transform).
+        the same architecture (shapes, layers with a bias, input transform).
 
         If a batch norm is folded into this network, differences are measured in the trained
         parameters before *this* batch norm (see :mod:`proplace.core.transforms`). With p = inf the
         distance is the smallest delta whose shift set contains the other network. It is infinite if
-        no such delta exists, because this batch norm fixes a parameter (a factor of 0, or the shift
-        of a layer without bias) that has another value in the other network.
+        no such delta exists, because this batch norm fixes a parameter (by a factor of 0, or by a
+        shift of a layer without bias) that has another value in the other network.
         """
         if p not in (0, 1, 2, np.inf):
             raise NetworkError(f"p must be 0, 1, 2 or inf, not {p!r}", name="p", value=p)
@@ -358,7 +358,7 @@ class Network:
         return float(np.linalg.norm(difference, ord=p))
 
     def with_layers(self, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike | None]]) -> Network:
-        """Return a network with other layers of the same shapes and the same input transform."""
+        """Return a network with other layers and the same input transform."""
         return Network(
             layers, **self._input_transform.parts, precision=self._precision, folds=self._folds
         )
@@ -374,7 +374,7 @@ class Network:
     # -- files and other frameworks ----------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an ``.npz`` file without pickle. The file appears complete or not at all."""
+        """Write an ``.npz`` file without pickle, atomically."""
         path = Path(path)
         if path.suffix != ".npz":
             raise ModelFileError(f"{path.name}: the name must end in .npz", name=path.name)
@@ -384,7 +384,7 @@ class Network:
     def write(self, file: IO[bytes], model: str = "") -> None:
         """Write the content of an ``.npz`` file to an open file, as :meth:`save` does.
 
-        ``model`` describes the model around the network, as :meth:`proplace.Model.save` writes it.
+        ``model`` is the preprocessing and the schema of the model: see :meth:`proplace.Model.save`.
         """
         words = {"format": np.array(NPZ_FORMAT), "precision": np.array(self._precision)}
         if model:
@@ -396,7 +396,7 @@ class Network:
     def load(cls, path: str | os.PathLike[str]) -> Network:
         """Read a network from an ``.npz`` file that :meth:`save` wrote, without unpickling.
 
-        The networks of all other models come from ``Model.of(model).network``.
+        ``Model.of(model).network`` imports a network from another framework.
         """
         from proplace.loaders.files import read_network
 
@@ -415,8 +415,8 @@ class Network:
         M = None if matrix is None else _frozen("input matrix", matrix)
         if M is not None and (M.ndim != 2 or len(M) != taken or 0 in M.shape):
             raise NetworkError(
-                f"input matrix must have a row for each of the {taken} inputs of layer 1, "
-                f"not shape {M.shape}",
+                f"input matrix must have shape ({taken}, columns), a row for each input of layer 1, "
+                f"not {M.shape}",
                 name="input matrix",
             )
         if M is None and offset is not None:
@@ -462,8 +462,8 @@ class Network:
         first = checked[0]
         if first is not None and ((first.columns != 1.0).any() or first.shift.any()):
             raise NetworkError(
-                "the fold of layer 1 scales its columns. Fixed numbers before the first "
-                "layer belong to the input transform (scale, shift)",
+                "the fold of layer 1 scales or shifts its inputs. Fixed numbers before the "
+                "first layer belong to the input transform (scale, shift)",
                 name="fold of layer 1",
             )
         return tuple(checked)
@@ -479,21 +479,22 @@ def _rebuild(
 
 
 def _fold(i: int, fold: Fold, layer: Layer) -> Fold | None:
-    """Check a fold, and return None if its parameters move as the trained ones do."""
+    """Check a fold, and return None if it leaves the parameters unchanged."""
     arrays = {n: _frozen(f"fold of layer {i}: {n}", a) for n, a in fold.arrays.items()}
     out, taken = layer.W.shape
     for name, array in arrays.items():
         count = out if name in ("rows", "bias") else taken
         if array.shape != (count,) or (array < 0.0).any():
             raise NetworkError(
-                f"fold of layer {i}: {name} must hold {count} numbers >= 0, not shape {array.shape}"
+                f"fold of layer {i}: {name} must have {count} numbers >= 0, not shape {array.shape}"
                 f"{' with negative ones' if array.shape == (count,) else ''}",
                 name=f"fold of layer {i}: {name}",
             )
     checked = Fold(**arrays)
     if layer.b is None and (checked.shift.any() or checked.bias.any()):
         raise NetworkError(
-            f"fold of layer {i}: it moves a bias, but the layer has none", name=f"fold of layer {i}"
+            f"fold of layer {i}: it moves a bias, but the layer was trained without bias",
+            name=f"fold of layer {i}",
         )
     return checked if checked.changes(biased=layer.b is not None) else None
 
@@ -532,20 +533,20 @@ def _numbers(name: str, values: npt.ArrayLike) -> Array:
         raise NetworkError(f"{name} must be an array of numbers: {error}", name=name) from None
     if given.dtype.kind not in "fiub":  # complex numbers, text, dates, objects
         raise NetworkError(
-            f"{name} must be an array of numbers (real ones), not of {given.dtype}", name=name
+            f"{name} must be an array of real numbers, not of {given.dtype}", name=name
         )
     array = np.array(given, dtype=np.float64, order="C")
     exact = array == given if given.dtype.kind == "f" else (given <= 2**53) & (given >= -(2**53))
     if not (exact | np.isnan(array)).all():
-        raise NetworkError(f"{name} holds numbers that are not float64 numbers", name=name)
+        raise NetworkError(f"{name} has numbers that float64 cannot represent exactly", name=name)
     return array
 
 
 def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return a real array. For complex ones, numpy would only warn and drop the imaginary part."""
+    """Return an array, or raise for complex numbers, because numpy would drop imaginary parts."""
     array = np.asarray(values)
     if array.dtype.kind == "c":
-        raise TypeError("complex numbers are not real ones")
+        raise TypeError("the array is complex")
     return array
 
 
