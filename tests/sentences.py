@@ -94,8 +94,8 @@ def read_goal(words):
         return Change(low, one_sided=True, words="at least")
     if words.startswith("at most"):
         return Change(high=low, one_sided=True, words="at most")
-    if words.startswith("from "):
-        return Change(low, fraction(numbers[1]), words="from to")
+    if words.startswith("between "):
+        return Change(low, fraction(numbers[1]), words="between")
     if "give or take" in words:
         room = fraction(numbers[1])
         return Change(low - room, low + room, words="give or take")
@@ -125,7 +125,8 @@ def read(sentence, features):
         text = text[start.end() :]
     names = "|".join(sorted(map(re.escape, titles), key=len, reverse=True))
     one = re.compile(
-        rf"(?:(?P<flag>yes|no) for “(?P<about>{names})”|(?P<title>{names}) (?:of )?(?P<goal>.+?))"
+        rf"(?:the answer (?P<flag>yes|no) to “(?P<about>{names})”"
+        rf"|(?P<title>{names}) (?:of )?(?P<goal>.+?))"
         r" \(today: (?P<old>[^)]*)\)(?:, | and |$)"
     )
     while text:

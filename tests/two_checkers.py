@@ -467,7 +467,7 @@ def limited_cases(case):
     """As much work as the check takes, and a little less: by which the estimates must agree."""
     if not accepted(case):
         return
-    low, high = 0, checker.MOST_WORK
+    low, high = 0, checker.MAX_WORK
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if accepted(replace(case, most=middle)) else (middle + 1, high)
@@ -551,12 +551,12 @@ def demand_cases(rng):
 
 def python_verdict(case):
     """What checker.py says: whether it accepts, and what was proved or what is wrong."""
-    usual = checker.MOST_WORK
+    usual = checker.MAX_WORK
     try:
-        checker.MOST_WORK = usual if case.most is None else case.most
+        checker.MAX_WORK = usual if case.most is None else case.most
         found = checker.check_all(*_given_to(case), case.demand)
     finally:
-        checker.MOST_WORK = usual
+        checker.MAX_WORK = usual
     return found.accepted, found.sentence + found.reason
 
 

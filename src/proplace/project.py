@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from proplace.tables.files import TableFile
 
 DEFAULT_NAME = "proplace.yaml"
-_MOST_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -320,9 +320,9 @@ def _parsed(place: Path) -> dict[Any, Any]:
     import yaml  # noqa: PLC0415
 
     try:
-        content = place.read_bytes()[: _MOST_BYTES + 1]
-        if len(content) > _MOST_BYTES:
-            raise OptionError(f"{place}: a project file has at most {_MOST_BYTES:,} bytes")
+        content = place.read_bytes()[: _MAX_BYTES + 1]
+        if len(content) > _MAX_BYTES:
+            raise OptionError(f"{place}: a project file has at most {_MAX_BYTES:,} bytes")
         raw = yaml.safe_load(content.decode("utf-8-sig"))
     except OSError as error:
         raise OptionError(f"{place}: cannot be read ({error.strerror})", name=place.name) from None

@@ -15,4 +15,4 @@ def any_margin(monkeypatch):
 
     The sign that a certificate needs is tested in test_margin_sign.py.
     """
-    monkeypatch.setattr(checker, "LEAST_MARGIN", -math.inf)
+    monkeypatch.setattr(checker, "MIN_MARGIN", -math.inf)

@@ -102,7 +102,7 @@ def test_other_inputs_other_classes_and_refutations_do_not_belong_together(sets)
             mirrored,
             "different inputs or classes",
         ),
-        (certificate(b, ball, margin=1e6), b, "not robust"),
+        (certificate(b, ball, margin=1e6), b, "must have the verdict robust"),
     ):
         verdict = pp.certification.CertificateBundle.of([good, other]).check(
             [(a, box), (net, ball)]
@@ -190,7 +190,7 @@ def test_bundle_is_limited_as_whole(sets, bundle, monkeypatch):
     many = pp.certification.CertificateBundle.of([one] * 20)
     assert many.check([pair]).accepted
     assert len(set(work)) == 1
-    monkeypatch.setattr(checker, "MOST_WORK", work[0] * 6)
+    monkeypatch.setattr(checker, "MAX_WORK", work[0] * 6)
     verdict = many.check([pair])
     assert not verdict.accepted
     assert "checking this would take" in verdict.reason

@@ -235,7 +235,7 @@ def test_demanded_delta_is_met_by_box_that_holds_whole_ball():
     assert verdict(box, delta=0.1).accepted
     assert verdict(box, delta=0.0).accepted
     for delta in (math.nextafter(0.1, 1.0) + 1e-15, math.inf, math.nan, -0.1):
-        assert f"delta {delta!r} is demanded" in verdict(box, delta=delta).reason
+        assert f"delta {delta!r} is required" in verdict(box, delta=delta).reason
     tight = 0
     for side, way in ((0, math.inf), (1, -math.inf)):
         for i, part in ((0, 0), (0, 1), (1, 0)):
@@ -451,7 +451,7 @@ def test_both_ends_of_box_count_as_work(monkeypatch):
             documents.claim(documents.digest(net), box, np.zeros(2), 1, 1e3, "not robust") | shifted
         )
         for power in range(160):
-            monkeypatch.setattr(checker, "MOST_WORK", int(2 ** (power / 4)))
+            monkeypatch.setattr(checker, "MAX_WORK", int(2 ** (power / 4)))
             if checked(net, box, facts).accepted:
                 break
         least[size] = power
@@ -591,6 +591,6 @@ def test_damaged_shifts_files_are_refused_or_another_box(tmp_path):
 
 def test_shifts_files_are_limited_before_they_are_unpacked(tmp_path, monkeypatch):
     path = shifts_file(tmp_path / "box.npz", low_W0=np.eye(400)[:2, :2] * 1.0)
-    monkeypatch.setattr(checker, "MOST_NUMBERS", -62_500)  # so that 2 * 8 * numbers + 10^6 is 0
+    monkeypatch.setattr(checker, "MAX_NUMBERS", -62_500)  # so that 2 * 8 * numbers + 10^6 is 0
     with pytest.raises(checker.Rejected, match="bytes"):
         checker.read_shifts(path)

@@ -30,15 +30,15 @@ def made(net, shifts, **asked):
 def of_rows(_):
     wrong = [
         (["proof.json", "other.npz"], "names another network"),
-        (["proof.json", "net.npz", "--target", "0"], "class 0 is demanded"),
-        (["proof.json", "net.npz", "--delta", "0.06"], "delta 0.06 is demanded"),
+        (["proof.json", "net.npz", "--target", "0"], "class 0 is required"),
+        (["proof.json", "net.npz", "--delta", "0.06"], "delta 0.06 is required"),
     ]
     return made(NET, 0.05), ["net.npz"], "robust: every network within delta", wrong
 
 
 def of_broken_rows(_):
     broken = certify(NET, X, 0.05, margin=100.0, certificates=True).certificates[0]
-    wrong = [(["proof.json", "net.npz", "--target", "1"], "the opposite of the demand")]
+    wrong = [(["proof.json", "net.npz", "--target", "1"], "another verdict than the required one")]
     return broken, ["net.npz"], "not robust: a network within delta", wrong
 
 
@@ -90,8 +90,8 @@ def of_bundles(folder):
     wrong = [
         (["proof.json", "net.npz", "--shifts", "box.npz"], "another network"),
         (["proof.json", "net.npz", "other.npz"], "its file is needed"),
-        (["proof.json", *both, "--target", "0"], "class 0 is demanded"),
-        (["proof.json", *both, "--delta", "0.06"], "delta 0.06 is demanded"),
+        (["proof.json", *both, "--target", "0"], "class 0 is required"),
+        (["proof.json", *both, "--delta", "0.06"], "delta 0.06 is required"),
         (["proof.json", "extra.npz", *both], "no certificate is about the network or box"),
     ]
     return (
@@ -107,7 +107,7 @@ def of_fixed_predictions(folder):
     net.save(folder / "always.npz")
     refusal = FixedPredictionSearch(net, pp.Shifts.of(net, 0.01), 0)
     proof = refusal.certificate(refusal.prove([Space.of(np.zeros(3), np.ones(3))]))
-    wrong = [(["proof.json", "always.npz", "--target", "0"], "opposite")]
+    wrong = [(["proof.json", "always.npz", "--target", "0"], "another verdict")]
     return proof, ["always.npz"], "fixed: no network", wrong
 
 

@@ -126,7 +126,7 @@ def test_sentence_names_changes_ranges_and_rest():
     assert verdict.accepted
     assert verdict.sentence == (
         "The loan: approved with Balance: 43% of the limit or less (down to 0% of the limit) "
-        "(today: 90% of the limit); Job: clerk (today: cook). Everything else as it is: "
+        "(today: 90% of the limit); Job: clerk (today: cook). Everything else must stay as stated: "
         "Age: 32 to 40 years."
     )
     assert read_proof(bundle.text.encode()) == bundle

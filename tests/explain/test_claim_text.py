@@ -21,7 +21,7 @@ NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
 KINDS = {
     rf"at least {NUMBER}": lambda f, a: (a, f.upper),
     rf"at most {NUMBER}": lambda f, a: (f.lower, a),
-    rf"(?:from )?{NUMBER} to {NUMBER}": lambda f, a, b: (a, b),
+    rf"(?:between )?{NUMBER} (?:and|to) {NUMBER}": lambda f, a, b: (a, b),
     rf"{NUMBER}, give or take {NUMBER}": lambda f, m, r: (m - r, m + r),
 }
 

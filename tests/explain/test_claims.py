@@ -40,7 +40,7 @@ def claim(feature, before, after, ends):
         (INCOME, 48_000, 52_000, (51_500, 200_000), "at least 51,500 dollars"),
         (INCOME, 58_000, 52_000, (0, 52_000), "at most 52,000 dollars"),
         (INCOME, 48_000, 52_000, (51_500, 52_500), "52,000 dollars, give or take 500"),
-        (INCOME, 48_000, 52_000, (51_500, 55_000), "from 51,500 to 55,000 dollars"),
+        (INCOME, 48_000, 52_000, (51_500, 55_000), "between 51,500 and 55,000 dollars"),
         (INCOME, 48_000, 52_000, (51_500.5, 52_499.5), "52,000 dollars, give or take 499"),
         (DEBT, 38, 31, (0, 31), "at most 31% of income"),
         (DEBT, 38, 31, (29, 33), "31% of income, give or take 2 percentage points"),
@@ -100,7 +100,7 @@ def said(words, feature):
     if words.startswith("at most"):
         return least, numbers(words)[0]
     first, second = numbers(words)
-    return (first, second) if words.startswith("from") else (first - second, first + second)
+    return (first, second) if words.startswith("between") else (first - second, first + second)
 
 
 @examples(300)

@@ -46,10 +46,10 @@ def test_missing_cell_is_described_as_imputed(gaps):
         missing = [name for name in TABLE if pd.isna(row[name])]
         assert list(e.imputed) == missing
         words = e.describe()
-        assert ("Missing, and counted as the model does" in words.sentence) == bool(missing)
+        assert ("The model replaces missing values" in words.sentence) == bool(missing)
         for name in missing:
-            assert f"{name} as {e.original[name]:.0f}"[:8] in words.sentence
-            assert dict(words.person)[name].startswith("missing, counted as")
+            assert f"{name} by {e.original[name]:.0f}"[:8] in words.sentence
+            assert dict(words.person)[name].startswith("missing, the model uses")
             assert e.original[name] == pytest.approx(TABLE[name].mean())
     assert sum(len(e.imputed) for e in result) >= 1
 

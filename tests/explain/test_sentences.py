@@ -17,7 +17,7 @@ from oracles import joint_attack
 from sentences import Oracle, World, read, run
 from support.tiers import seeds, thorough
 
-KINDS = ("at least", "at most", "from to", "give or take", "value", "cut value", "name", "yes/no")
+KINDS = ("at least", "at most", "between", "give or take", "value", "cut value", "name", "yes/no")
 
 
 @pytest.mark.parametrize(("number", "people", "least"), thorough((300, 8, 3), (1500, 30, 15)))
@@ -77,7 +77,7 @@ def found_sentences(wanted, count=3):
 
 PLANTED = {
     "a larger delta": ("value", lambda s: s.replace("by at most 0.0", "by at most 0.1")),
-    "a range without its end": ("from to", lambda s: s.replace("from ", "at least ", 1)),
+    "a range without its end": ("between", lambda s: s.replace("between ", "at least ", 1)),
     "an end that is not named": (
         "at least",
         lambda s: re.sub(r" within the declared ranges? \(.+?\) and", " and", s),
@@ -87,7 +87,7 @@ PLANTED = {
     "another name": ("name", lambda s: s.replace("“cook”", "“x”").replace("“clerk”", "“cook”")),
     "another flag": (
         "yes/no",
-        lambda s: s.replace("yes for", "NO for").replace("no for", "yes for"),
+        lambda s: s.replace("answer yes", "answer NO").replace("answer no", "answer yes"),
     ),
     "more room": ("give or take", lambda s: s.replace("give or take ", "give or take 9")),
     "more of an unchanged number": (

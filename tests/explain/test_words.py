@@ -66,12 +66,13 @@ def test_two_changes_in_original_units():
 
 
 def test_every_kind_of_feature():
-    assert "with yes for “has a cosigner” (today: no)." in str(explanation(cosigner=1).describe())
+    (sentence, *_) = str(explanation(cosigner=1).describe()).splitlines()
+    assert "with the answer yes to “has a cosigner” (today: no)." in sentence
     words = explanation(debt=1, down=500, grade="A", job="clerk", cosigner=1).describe(LOAN)
     assert (
         "with obligations of 1% of income (today: 38%), the down payment of 500 dollars (today: 0), "
-        "credit grade “A” (today: “C”), job “clerk” (today: “cook”) and yes for “has a cosigner” "
-        "(today: no)."
+        "credit grade “A” (today: “C”), job “clerk” (today: “cook”) and the answer yes to “has a "
+        "cosigner” (today: no)."
     ) in words.sentence
     assert words.table().to_dict("index") == {
         "obligations": {

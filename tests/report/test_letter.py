@@ -135,11 +135,11 @@ def claimed(page, world):
     changes = []
     for title, was, goal in page.cells[1:]:
         if goal in ("yes", "no"):
-            phrase = f"{goal} for “{title}”"
+            phrase = f"the answer {goal} to “{title}”"
         elif goal in ("cook", "clerk"):
             phrase = f"{title} “{goal}”"
         else:
-            phrase = f"{title} {goal}" if goal.startswith("from ") else f"{title} of {goal}"
+            phrase = f"{title} {goal}" if goal.startswith("between ") else f"{title} of {goal}"
         changes.append(f"{phrase} (today: {was.replace('(', '').replace(')', '')})")
     outcome = re.search(r"the loan will be (.+?)\.", page.text)[1]
     proof = re.search(r"[0-9a-f]{64} ?\. (.+?) To check it, open", page.text)[1]
@@ -231,7 +231,10 @@ def test_statement_that_checkers_cannot_redo_is_named(one, tmp_path):
     page = letter(promised(dataclasses.replace(one, guaranteed_ranges={})), tmp_path)
     assert "It prints: “" in page.text
     changed = dataclasses.replace(one, counterfactual=one.original)
-    assert "It reports that the encoding was not redone" in letter(promised(changed), tmp_path).text
+    assert (
+        "It reports that only encoded numbers were checked"
+        in letter(promised(changed), tmp_path).text
+    )
 
 
 # -- names that would act --------------------------------------------------------------------------

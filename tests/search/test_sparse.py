@@ -436,7 +436,7 @@ def test_moved_rows_are_limited(monkeypatch):
     )
     row = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.75])
     steps = [([0], [2, 4]), ([2], [4])]
-    monkeypatch.setattr(sparse, "_MOST_ROWS", 4)
+    monkeypatch.setattr(sparse, "_MAX_ROWS", 4)
     assert search._moved(row, steps) is None
     rows = search._with_values(search._restore(row, [0]), [(2, GRID[:, None])])[:2].tolist()
     rows += search._with_values(search._restore(row, [2]), [(4, GRID[:, None])])[:2].tolist()

@@ -94,7 +94,7 @@ TAMPERED = {  # by the number of the feature: fields, and the words of the sente
     "unit": (1, {"unit": ["dollars"] * 2}, "Balance: 43 dollars or less"),
     "name": (1, {"name": "Debt"}, "Debt: 43% of the limit or less"),
     "today": (1, {"today": 50.0}, "(today: 50% of the limit)"),
-    "missing": (0, {"today": 30.0, "missing": True}, "(today: missing, counted as 30 years)"),
+    "missing": (0, {"today": 30.0, "missing": True}, "(today: missing, the model uses 30 years)"),
     "name of a label": (2, {"labels": ["cook", "chef"], "value": "chef"}, "Job: chef (today: cook)"),
     "encoding and value": (1, {"value": 53.0, "low": 10.0, "high": 53.0, "offset": 10.0}, "53%"),
 }  # fmt: skip

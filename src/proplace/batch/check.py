@@ -119,7 +119,7 @@ def _checked(
         wrong = wrong or too_narrow(verdict.statement, sets[0].tolerance)
         wrong = wrong or not_covered(verdict.statement, folder.setting.schema, e.guaranteed_ranges)
     if wrong:
-        reason = f"{wrong}; it proves only: {'; '.join(map(str, proved))}"
+        reason = f"{wrong}. The certificate proves only: {'; '.join(map(str, proved))}"
         return Checked(name, file, False, reason, verdict.statement)
     return Checked(name, file, True, verdict.reason, verdict.statement)
 
@@ -221,7 +221,7 @@ def _answer_verdict(
 
     A person who has the class today, but not robustly, gets no promise, and the certificate proves
     that the row is not robust. It is accepted if it is about the demanded class, input and delta,
-    and no margin is demanded.
+    and no margin is required.
     """
     verdict = check_proof(proof, readings, demand, shifts=shifts, others=others)
     proved = verdict.statement
@@ -231,7 +231,7 @@ def _answer_verdict(
     if opposite or claim.fixed != (proved.verdict == "fixed"):
         if not verdict.accepted:
             return verdict
-        reason = f"the answer promises something else; it proves only: {proved}"
+        reason = f"the answer promises something else. The certificate proves only: {proved}"
         return verdict._replace(accepted=False, reason=reason)
     if verdict.accepted or proved.verdict == "robust":
         return verdict

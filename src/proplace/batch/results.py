@@ -20,7 +20,7 @@ from proplace.batch.folder import NETWORK, names_of
 from proplace.batch.manifest import NAME, About, Manifest, NotAManifest
 from proplace.certification import digest as network_digest
 from proplace.certification import read_proof
-from proplace.certification.checker import MOST_BYTES
+from proplace.certification.checker import MAX_BYTES
 from proplace.core.errors import ProplaceError, ResultsError
 from proplace.core.guarantee import Guarantee
 from proplace.core.network import Network
@@ -214,7 +214,7 @@ class ResultsFolder:
         path = self.path / "certificates" / line.proof_name
         try:
             with path.open("rb") as file:
-                content = file.read(MOST_BYTES + 1).removesuffix(b"\n")
+                content = file.read(MAX_BYTES + 1).removesuffix(b"\n")
         except OSError:
             return None
         return content if hashlib.sha256(content).hexdigest() == line.digest else None

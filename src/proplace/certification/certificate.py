@@ -86,7 +86,7 @@ class Document(ABC):
         path = Path(path)
         try:
             with path.open("rb") as file:
-                return cls._read(checker.parse(file.read(checker.MOST_BYTES + 1)))
+                return cls._read(checker.parse(file.read(checker.MAX_BYTES + 1)))
         except FileNotFoundError:
             raise CertificateError(f"{path}: no such file", name=path.name) from None
         except (OSError, ValueError, RecursionError, checker.Rejected) as error:
@@ -167,7 +167,7 @@ class Certificate(Document):
             found = [self.check(one.network, one.shifts, box=box) for one in net.members]
             verdict = next((one for one in found if not one.accepted), found[0])
             if verdict.accepted and self.verdict != "robust":
-                reason = f"it is no promise; it proves only: {verdict.reason}"
+                reason = f"it is no promise. The certificate proves only: {verdict.reason}"
                 return verdict._replace(accepted=False, reason=reason)
             return _with_tolerance(self, net, verdict, box)
         kind, named = self.facts.get("format"), "shifts" in self.facts
@@ -182,7 +182,9 @@ class Certificate(Document):
         verdict = checker.check(self.text, parameters(net), demanded(box), intervals)
         if verdict.statement is None or shifts is None or covers(verdict.statement, net, shifts):
             return verdict
-        reason = f"it does not cover the shift set; it proves only: {verdict.statement}"
+        reason = (
+            f"it does not cover the shift set. The certificate proves only: {verdict.statement}"
+        )
         return verdict._replace(accepted=False, reason=reason)
 
     def __repr__(self) -> str:
@@ -416,7 +418,9 @@ class FixedPrediction(Document):
             wrong = "it is about other inputs"
         if not wrong:
             return verdict
-        return verdict._replace(accepted=False, reason=f"{wrong}; it proves only: {proved}")
+        return verdict._replace(
+            accepted=False, reason=f"{wrong}. The certificate proves only: {proved}"
+        )
 
     def __repr__(self) -> str:
         return f"FixedPrediction({len(self.text)} bytes)"
@@ -551,8 +555,9 @@ class CertificateBundle(Document):
         for net, shifts in pairs if found.accepted else ():
             proved = [part.statement for part in found.parts if part.statement is not None]
             if not any(one.network == digest(net) and covers(one, net, shifts) for one in proved):
-                reason = f"nothing covers {shifts!r} of the network {digest(net)}; it proves only: "
-                return found._replace(accepted=False, reason=reason + found.reason)
+                reason = f"no certificate covers {shifts!r} of the network {digest(net)}"
+                reason = f"{reason}. The certificate proves only: {found.reason}"
+                return found._replace(accepted=False, reason=reason)
         return found
 
     def __repr__(self) -> str:

@@ -1,68 +1,70 @@
 r"""Check certificates in exact arithmetic: ``python checker.py proof.json net.npz``.
 
-It prints the proved statement. ``--target``, ``--delta``, ``--input`` and ``--margin`` reject a
-weaker statement, and so do ``--low`` and ``--high``, the ends of an input box. ``--digest`` rejects any
-other file. A certificate about a shift set needs its file: ``--shifts set.npz``. A bundle of
-certificates needs all of its networks and shift sets: ``bundle.json a.npz b.npz --shifts c.npz``.
+It prints the proved statement. The options ``--target``, ``--delta``, ``--input``, ``--margin``,
+``--low`` and ``--high`` (the ends of an input box) state what must be proved. A certificate that proves
+less is rejected. ``--digest`` rejects any other file. If a certificate names a shift set, give the file
+of the set: ``--shifts set.npz``. A bundle of certificates needs all of its networks and shift sets:
+``bundle.json a.npz b.npz --shifts c.npz``.
 
 *The claim.* Let u = scale * x + shift be the input of the first layer (or, if the network has a
-fixed matrix before it, matrix (scale * x + shift) + offset). Every weight and every bias has an
-interval: all values within the certificate's ``delta`` of the given network (format 1), or the ends
-in the shifts file that the certificate names by its digest (format 2, in which the network gives
-shape and input transform and may lie outside). Every network with its parameters in these intervals
-has at least the ``margin`` >= 0 at x ("robust"), or the network in the certificate is one of them
-and has less ("not robust"). Margin: the logit (target 1) or minus the logit (target 0). With
-several logits: the target's minus the largest other. Format 3 makes the same claim for every point
-of the input box from ``low`` to ``high``, which contains x, and for networks of either kind. Its
-"not robust" names one ``point`` of the box.
+fixed matrix before it, matrix (scale * x + shift) + offset). The margin of a network is its logit
+(target 1) or minus its logit (target 0). With several logits, it is the target's logit minus the
+largest other logit. Every weight and every bias has an interval. In format 1, it contains all values
+within ``delta`` of the given network. In format 2, the ends are those of the shifts file that the
+certificate names by its digest. The network file then gives only the shapes and the input transform,
+and its parameters may lie outside the set. "Robust" claims that every network with parameters in these
+intervals has a margin of at least ``margin`` >= 0 at x. "Not robust" claims that the network in the
+field ``shifted`` is one of them and has a smaller margin. Format 3 is about every point of the input
+box from ``low`` to ``high``, which contains x, and about a delta or a shifts file. Its "not robust"
+gives one ``point`` of the box.
 
 *Robust.* Let W, b be the lower ends of a layer's intervals and W', b' the upper ends. Parameters
-move independently, so over all of these networks the first activations form the box between max(0,
-.) of
+move independently, so over all of these networks the first activations fill the box between
+max(0, p) and max(0, q) with
 
-    sum_j min(W_j u_j, W'_j u_j) + b    and    sum_j max(W_j u_j, W'_j u_j) + b' .
+    p = sum_j min(W_j u_j, W'_j u_j) + b,    q = sum_j max(W_j u_j, W'_j u_j) + b' .
 
 A later hidden layer has inputs h >= 0, so each neuron v has
 
     max(0, L) <= v <= max(0, U),    L = W h + b,    U = W' h + b',
 
-and the smallest output is a . v + const, a = W_target - W'_rival (one logit: W, or -W' for target
-0). From the last hidden layer back to the second, a_k v_k is replaced by a lower bound that is
-linear in h:
+and the smallest difference of two logits is a . v + const, a = W_target - W'_rival (one logit: W, or
+-W' for target 0). From the last hidden layer back to the second, a_k v_k is replaced by a lower bound
+that is linear in h. Let [lo, hi] be an interval that contains U_k.
 
-    a_k >= 0:   a_k alpha_k L_k          for any alpha_k in [0, 1],
-    a_k <  0:   a_k (s_k U_k + t_k)      for any s_k, t_k the largest max(0, U) - s_k U on [lo, hi],
-    and also    - gamma_k (U_k - lo)     for any gamma_k > 0,  - gamma_k (U_k - hi) for gamma_k < 0,
+    a_k >= 0:   a_k alpha_k L_k         for any alpha_k in [0, 1],
+    a_k <  0:   a_k (s_k U_k + t_k)     for any s_k, with t_k = max (max(0, U) - s_k U) over [lo, hi].
 
-with [lo, hi] a range of U_k. The result is linear in the first activations, and its minimum over
-their box is a bound. A tree cuts the ranges at 0 and follows both sides. Each leaf must bound its
-objective by the margin. Any multipliers give a valid bound, so their origin need not be trusted.
+The terms - gamma_k (U_k - lo) with gamma_k > 0 and - gamma_k (U_k - hi) with gamma_k < 0 are at most 0,
+and may be added to either. The result is linear in the first activations, and its minimum over their
+box is a bound. A tree cuts the intervals at 0 and follows both sides. The bound of each leaf must reach
+the margin. Any multipliers give a valid bound, so their origin need not be trusted.
 
 *Robust at every point of an input box.* A point y of the box is p - q with p = max(0, y) in [max(0,
 low), max(0, high)] and q = max(0, -y) in [max(0, -high), max(0, -low)]. The scaler is a layer v+ =
 max(0, M (p - q) + t), v- = max(0, -M (p - q) - t) with M = diag(scale), t = shift (1 and 0 if there
 is none). A fixed matrix is one more such layer, on v+ - v- (or the only one, without a scaler).
 Then u = u+ - u- with the output of the last of them, and the first layer of the network acts on
-(u+, u-) with weights in [W, W'] and [-W', -W]. Every network of the claim at every point of the box
-is therefore matched by a larger network, whose first activations are the box of (p, q) and whose
-other layers are these. A bound for the larger network, found as above, is a bound for the claim.
+(u+, u-) with weights in [W, W'] and [-W', -W]. A larger network therefore computes the output of every
+network of the claim at every point of the box. Its first activations fill the box of (p, q), and the
+layers above follow. A bound for the larger network, found as before, is a bound for the claim.
 
-*Fixed.* The claim is that none of these networks gives the ``target`` to any input of some spaces:
-products of intervals and of sets of values that some columns take together. A tree cuts each space,
-an interval at a number or the values of a choice after the first few, and follows both parts. Each
-leaf has a certificate of format 3 that some other class wins, with a margin > 0, on a box that
-contains the rest of the space at that leaf. With more than two logits, it is about the network with
-only the logits of these two classes, the other one first. All leaves refer to the networks of the
-claim.
+*Fixed.* The claim is that none of these networks gives the ``target`` to any input of some spaces. A
+space is a product of intervals and of choices. A choice is a list of values that some columns take
+together. Each node of a tree splits a space in two: the interval of a column at a number, or the list
+of a choice at a position. Each leaf has a certificate of format 3 that another class wins, with a
+margin > 0, on a box that contains the part of the space at the leaf. With more than two logits, it
+refers to the network restricted to two logits, the winner's and the target's, in this order. All leaves
+refer to the networks of the claim.
 
 *The statement.* A bundle of format 2 also states in original units what is proved: each feature
 with its name, its value today, the value that is enough (or the smallest and the largest one), and
-its encoding. A number v becomes (v - offset) / scale. A label becomes one number, or a column of 0
-and 1 for each label from ``first`` on. Both operations round to the nearest double, as they do in
-the encoder, and there is no other tolerance: the code of each value must be the entry of x, and the
+its encoding. A number v becomes (v - offset) / scale. A label becomes one number, or one-hot columns
+for the labels from the position ``first`` on. Both operations round to the nearest double, as they do
+in the encoder, and there is no other tolerance: the code of each value must be the entry of x, and the
 codes of the ends must lie in the input box. Rounding is monotone, so the code of every double
-between the ends lies in the box as well. No proof covers names and the values of today: compare the
-digest of the file with the digest in the letter.
+between the ends lies in the box as well. Names and the values of today are not proved. If you received
+a letter, compare its digest with the digest of the file.
 
 *Numbers.* Every given number is an IEEE double, so it is an integer in units of 2^-K for one K
 ("fine"). Every computed number is a sum of products of at most D of them, so it is an integer in
@@ -95,22 +97,17 @@ FORMAT_BUNDLE = "proplace-bundle-1"
 FORMAT_STATED = "proplace-bundle-2"  # with a statement in original units
 BUNDLES = FORMAT_BUNDLE, FORMAT_STATED
 FORMAT_FIXED = "proplace-fixed-1"  # a class that no network gives in some spaces of inputs
-MOST_BYTES = 32_000_000
-MOST_LISTS = 1_000_000  # and objects: each takes many times its bytes in memory
-MOST_NUMBERS = 4_000_000  # in a network file, and twice as many in a shifts file
-MOST_WORK = 60_000_000_000  # nanoseconds of an ordinary core, estimated beforehand: about a minute
-LEAST_MARGIN = 0.0  # of a robust certificate: an input with less does not reach the class
+MAX_BYTES = 32_000_000  # of a certificate
+MAX_LISTS = 1_000_000  # lists and objects of a certificate, because each takes much memory
+MAX_NUMBERS = 4_000_000  # numbers in a network file. A shifts file may have twice as many
+MAX_WORK = 60_000_000_000  # estimated nanoseconds of a check: about a minute
+MIN_MARGIN = 0.0  # smallest margin of a robust certificate, because the class needs a margin of 0
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
-MOST_LETTERS = 200  # of a name, a label or a unit
-NOT_REDONE = "The encoding was not redone: the file states nothing in original units."
+MAX_LETTERS = 200  # of a name, a label or a unit
+NOT_REDONE = "The file has no values in original units, so only encoded numbers were checked."
 STATED = {"subject", "outcomes", "features"}
-VALUES = {
-    "name",
-    "today",
-    "missing",
-    "value",
-}  # of each stated feature, with one of these encodings
-CODES = (
+VALUES = {"name", "today", "missing", "value"}  # fields of every stated feature
+CODES = (  # further fields of a stated feature: a number, or one of two kinds of labels
     {"unit", "offset", "scale", "low", "high", "end"},
     {"labels", "first"},
     {"labels", "numbers", "offset", "scale"},
@@ -119,7 +116,7 @@ PROOFS = {"robust": {"tighten", "lower", "upper", "trees"}, "not robust": {"shif
 
 _HEADER = rb"{'descr': '<f8', 'fortran_order': False, 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), } *\n"
 _END, _ENTRY, _LOCAL = map(struct.Struct, ("<4s4H2LH", "<4s6H3L5H2L", "<4s5H3L2H"))  # of a zip
-_UNSEEN = re.compile(  # characters that are not seen, or turn the order of others
+_UNSEEN = re.compile(  # invisible characters, and those that reverse the order of others
     "[\0-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
     "\ufff0-\uffff\U000e0000-\U000e0fff]"
 )
@@ -145,9 +142,9 @@ class Shifts(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """Statement of a certificate. Every number is the double of the proof.
+    """The proved statement of a certificate. Numbers are the float64 values in the certificate.
 
-    It covers the networks within ``delta``, or those of the box with the digest ``shifts``
+    It covers the networks within ``delta``, or those of the shift set with the digest ``shifts``
     (``delta`` is then empty). ``inside`` is True if the network itself is one of them. ``network``
     is its digest. ``low`` and ``high`` are the ends of its input box, or None if it covers only the
     ``input``. A verdict "fixed" has no input, and its box is the one around ``spaces``.
@@ -195,11 +192,11 @@ class Statement(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Statement that a certificate must prove, with None for anything.
+    """Statement that a certificate must prove. None stands for anything.
 
-    ``delta`` is met by a box that contains all networks within it, ``shifts`` by the box of that
-    digest, ``low`` and ``high`` by an input box that extends down and up to them. ``digest`` is the
-    SHA-256 of the file, without a line end after it.
+    A shift set that contains all networks within ``delta`` satisfies ``delta``. The set with the digest
+    ``shifts`` satisfies ``shifts``. An input box that extends down to ``low`` and up to ``high``
+    satisfies these two. ``digest`` is the SHA-256 of the file, without a line end after it.
     """
 
     target: int | None = None
@@ -246,7 +243,7 @@ def check(
     """
     try:
         demand = _without_digest(text, demand)
-        return _check(parse(text), network, demand, shifts, most_work or MOST_WORK)[0]
+        return _check(parse(text), network, demand, shifts, most_work or MAX_WORK)[0]
     except Rejected as failure:
         return Verdict(False, str(failure))
 
@@ -259,9 +256,9 @@ def check_all(
 ) -> Verdict:
     """Check a certificate, or a bundle, against all of its networks and boxes.
 
-    Each certificate finds its network and its box by their digests and must meet the demand, and
-    each given network and box must be named. A bundle claims one class for one input, so its
-    certificates must all agree on these, and be robust.
+    Each certificate finds its network and its shift set by their digests and must meet the demand.
+    Every given network and shift set must belong to a certificate. A bundle claims one class for one
+    input, so its certificates must all agree on these, and be robust.
     """
     parts: list[Verdict] = []
     bundle, sentence = False, ""
@@ -269,11 +266,11 @@ def check_all(
         demand, facts = _without_digest(text, demand), parse(text)
         bundle = facts.get("format") in BUNDLES
         nets, boxes = {digest(one): one for one in networks}, {digest(one): one for one in shifts}
-        unnamed, left = {*nets, *boxes}, MOST_WORK * (len(networks) + len(shifts))
+        unnamed, left = {*nets, *boxes}, MAX_WORK * (len(networks) + len(shifts))
         for proof in bundled(facts) if bundle else [facts]:
             named = str(proof.get("network")), str(proof.get("shifts"))
             network, box = nets.get(named[0], networks[0]), boxes.get(named[1], [*shifts, None][0])
-            verdict, work = _check(proof, network, demand, box, min(left, MOST_WORK))
+            verdict, work = _check(proof, network, demand, box, min(left, MAX_WORK))
             parts, unnamed, left = [*parts, verdict], unnamed - {*named}, left - work
             if not verdict.accepted:
                 raise Rejected(verdict.reason)
@@ -281,7 +278,7 @@ def check_all(
             raise Rejected(f"no certificate is about the network or box {min(unnamed)}")
         said = [part.statement for part in parts if part.statement is not None]
         if bundle and {p.verdict for p in said} != {"robust"}:
-            raise Rejected("a certificate of the bundle proves that the input is not robust")
+            raise Rejected("each certificate of a bundle must have the verdict robust")
         about = [(p.input, *p.ends, p.target) for p in said]
         if any(each != about[0] for each in about):
             raise Rejected("the certificates of the bundle have different inputs or classes")
@@ -296,11 +293,11 @@ def check_all(
 
 
 def _without_digest(text: bytes | str, demand: Demand) -> Demand:
-    """Compare the digest of a file with the demanded one, and return what else is demanded."""
+    """Compare the digest of a file with the demanded one, and return what else is required."""
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
     found = hashlib.sha256(data.removesuffix(b"\n")).hexdigest()
     if demand.digest not in (None, found):
-        raise Rejected(f"another file is demanded: the SHA-256 digest of this one is {found}")
+        raise Rejected(f"another file is required: the SHA-256 digest of this one is {found}")
     return demand._replace(digest=None)
 
 
@@ -309,11 +306,11 @@ def bundled(facts: dict[str, Any]) -> list[dict[str, Any]]:
     more = {FORMAT_BUNDLE: set[str](), FORMAT_STATED: {"statement"}}.get(str(facts.get("format")))
     if more is None or set(facts) != {"format", "certificates"} | more:
         raise Rejected(
-            "a bundle holds its format, certificates and, in format 2, a statement alone"
+            "a bundle must have exactly the fields format and certificates, and in format 2 statement"
         )
     proofs = _list("certificates", facts["certificates"])
     if not proofs or not all(isinstance(proof, dict) for proof in proofs):
-        raise Rejected("a bundle holds no certificates, or something else among them")
+        raise Rejected("certificates of a bundle must be a list of one or more certificates")
     return proofs
 
 
@@ -326,7 +323,9 @@ def _check(
         return _Fixed(facts, network, shifts).check(demand, most)
     kinds = (FORMAT, FORMAT_BOX, FORMAT_INPUTS)
     if kind not in kinds or verdict not in ("robust", "not robust"):
-        raise Rejected(f"no certificate of format {', '.join(kinds)} with a known verdict")
+        raise Rejected(
+            f"format must be one of {', '.join(kinds)}, and verdict robust or not robust"
+        )
     wide = kind == FORMAT_INPUTS
     named = kind == FORMAT_BOX or (wide and "delta" not in facts)
     fields = FACTS - {"delta"} | {"shifts"} if named else FACTS
@@ -343,7 +342,7 @@ def _check(
     low, high = claim.ends or (None, None)
     proved = Statement(*said, facts.get("shifts"), inside, facts["network"], low, high)
     lacking = _lacking(proved, demand, network, box)
-    reason = f"{lacking}; it proves only: {proved}" if lacking else str(proved)
+    reason = f"{lacking}. The certificate proves only: {proved}" if lacking else str(proved)
     return Verdict(not lacking, reason, proved), claim.work
 
 
@@ -359,26 +358,26 @@ def _lacking(  # noqa: PLR0911
     fixed = proved.verdict == "fixed"  # which networks it covers may be demanded too
     asked = demand._replace(delta=None, shifts=None) if fixed else demand
     if proved.verdict != "robust" and asked != Demand():
-        return "the certificate proves the opposite of the demand"
+        return "the certificate has another verdict than the required one"
     if demand.target not in (None, proved.target):
-        return f"class {demand.target} is demanded"
+        return f"class {demand.target} is required"
     if demand.delta is not None:
         pairs = zip(proved.delta, network.layers, strict=box is None)
         radii = [weight if b is None else min(weight, bias) for (weight, bias), (_, b) in pairs]
         if not (_holds(box, network, demand.delta) if box else min(radii) >= demand.delta):
-            return f"delta {demand.delta!r} is demanded"
+            return f"delta {demand.delta!r} is required"
     if demand.input is not None and demand.input != proved.input:
-        return "another input is demanded"
+        return "another input is required"
     if demand.margin is not None and not proved.margin >= demand.margin:
-        return f"a margin of {demand.margin!r} is demanded"
+        return f"a margin of {demand.margin!r} is required"
     if demand.shifts not in (None, proved.shifts):
-        return f"the shift set {demand.shifts!a} is demanded"
+        return f"the shift set {demand.shifts!a} is required"
     (low, high), n = proved.ends, len(proved.input)
     down, up = demand.low, demand.high
     if down is not None and (len(down) != n or _outside(low, down, down)):
-        return f"an input box down to {down!r} is demanded"
+        return f"an input box down to {down!r} is required"
     if up is not None and (len(up) != n or _outside(up, up, high)):
-        return f"an input box up to {up!r} is demanded"
+        return f"an input box up to {up!r} is required"
     return None
 
 
@@ -481,8 +480,8 @@ class _Claim:
     def integers(self, more: list[list[float]], D: int, fine: int, exact: int, cut: bool) -> None:
         """Choose the units and convert all numbers to integers, unless the work is too much.
 
-        ``fine`` and ``exact`` count the products of a fine and an exact number, and of two exact
-        ones, that follow. A product takes some 100 ns, and 4 ns for each pair of 64-bit words.
+        ``fine`` and ``exact`` are the numbers of products that follow: of a fine and an exact number,
+        and of two exact ones. A product takes some 100 ns, and 4 ns for each pair of 64-bit words.
         """
         scale = self.net.scale or [1.0] * len(self.x)
         shift = self.net.shift or [0.0] * len(self.x)
@@ -603,7 +602,7 @@ class _Claim:
         moved: list[tuple[list[list[float]], list[float]]] = []
         for layer, (W, b) in zip(layers, self.net.layers, strict=True):
             if not isinstance(layer, dict) or set(layer) != {"W", "b"}:
-                raise Rejected("a layer of the shifted network does not hold W and b alone")
+                raise Rejected("each layer of the shifted network must have exactly W and b")
             if b is None and layer["b"] is not None:
                 raise Rejected("the shifted network has a bias where the network has none")
             bias = [0.0] * len(W) if b is None else _numbers("b", layer["b"], len(W))
@@ -622,21 +621,20 @@ class _Claim:
                 raise Rejected(f"a {'weight' if far else 'bias'} of layer {i} lies outside {where}")
             h = self.affine(rows, [max(v, 0) for v in h] if i else h, shift)
         if min(v - w for v, w in self.rivals(h, h)) >= self.margin:
-            raise Rejected("the shifted network keeps the margin")
+            raise Rejected("the shifted network has the margin, so it refutes nothing")
 
     def robust(self) -> None:
         """Follow one tree per rival class and bound the margin at each leaf."""
-        if self.asked < LEAST_MARGIN:
-            raise Rejected(f"margin is {self.asked!r}: the class is reached from {LEAST_MARGIN} on")
+        if self.asked < MIN_MARGIN:
+            raise Rejected(f"margin is {self.asked!r}: the class is reached from {MIN_MARGIN} on")
         lower = _table("lower", self.facts["lower"], self.inner)
         upper = _table("upper", self.facts["upper"], self.inner)
         trees = _list("trees", self.facts["trees"], max(1, self.widths[-1] - 1))
         count = sum(isinstance(node, dict) for tree in trees for node in _list("tree", tree))
         if 2 * count != sum(map(len, trees)) + len(trees):
-            raise Rejected("a tree ends before its last leaf, or continues after it")
-        # A backward pass after inner layer i multiplies one end of each row before it, both
-        # for a neuron with a gamma, and its neurons some times. Ranges take three sums a neuron, or
-        # two passes more.
+            raise Rejected("a tree is incomplete, or has nodes after its last leaf")
+        # Estimated products: one for each weight of the layers before in a backward pass, and some for
+        # each of their neurons. A range takes three sums for each neuron, or two backward passes.
         sizes = [n * m for n, m in zip(self.inner, self.widths, strict=False)]
         passes = [2 * n if self.facts["tighten"] and i else 0 for i, n in enumerate(self.inner)]
         seen = 0 if self.front else len(self.net.layers[0][0][0])  # an input box takes no product
@@ -686,7 +684,7 @@ class _Claim:
         i = _index("layer", layer, len(self.inner) + 1)
         if i == 0:
             raise Rejected(
-                "neurons of layer 0 are never unstable: their activations form an exact box"
+                "a tree must not split layer 0, because its activations form an exact box"
             )
         return i - 1, _index("neuron", neuron, self.inner[i - 1])
 
@@ -758,7 +756,7 @@ class _Claim:
         todo: list[_At] = [{}]
         for node in tree:
             if not todo:
-                raise Rejected(f"{name} continues after its last leaf")
+                raise Rejected(f"{name} has nodes after its last leaf")
             signs = todo.pop()
             if not isinstance(node[0], dict):
                 if node in signs:
@@ -781,12 +779,12 @@ class _Space(NamedTuple):
     def read(cls, space: Any, n: int) -> _Space:
         """Read a space. The ends of the columns of a choice are those of its values."""
         if not isinstance(space, dict) or set(space) != {"low", "high", "choices"}:
-            raise Rejected("a space does not hold low, high and choices alone")
+            raise Rejected("a space must have exactly the fields low, high and choices")
         low, high = (_numbers(end, space[end], n) for end in ("low", "high"))
         choices, seen = [], set[int]()
         for choice in _list("choices", space["choices"]):
             if not isinstance(choice, dict) or set(choice) != {"columns", "values"}:
-                raise Rejected("a choice does not hold columns and values alone")
+                raise Rejected("a choice must have exactly the fields columns and values")
             columns = [_index("columns", j, n) for j in _list("columns", choice["columns"])]
             rows = _list("values", choice["values"])
             if not rows or not columns or len(seen.union(columns)) < len(seen) + len(columns):
@@ -844,7 +842,7 @@ class _Fixed:
         n = len((network.matrix or network.layers[0][0])[0])
         self.spaces = [_Space.read(space, n) for space in _list("spaces", facts["spaces"])]
         if not self.spaces:
-            raise Rejected("nothing is claimed: there is no space")
+            raise Rejected("the list of spaces is empty")
 
     def check(self, demand: Demand, most: int) -> tuple[Verdict, int]:
         """Follow the trees within a work limit, and return the work too."""
@@ -854,7 +852,9 @@ class _Fixed:
             todo = [space]
             for node in _list("tree", tree):
                 if not todo or not isinstance(node, dict):
-                    raise Rejected("a tree continues after its last leaf, or holds no nodes")
+                    raise Rejected(
+                        "a tree has nodes after its last leaf, or an item that is not a node"
+                    )
                 here = todo.pop()
                 if set(node) == {"other", "certificate"}:
                     self.leaf(node, here)
@@ -880,14 +880,14 @@ class _Fixed:
             self.facts["spaces"],
         )
         lacking = _lacking(proved, demand, self.net, self.shifts)
-        reason = f"{lacking}; it proves only: {proved}" if lacking else str(proved)
+        reason = f"{lacking}. The certificate proves only: {proved}" if lacking else str(proved)
         return Verdict(not lacking, reason, proved), most - self.left
 
     def leaf(self, node: dict[str, Any], space: _Space) -> None:
         """Check that another class wins on a box that contains the rest of the space."""
         other, proof = _index("other", node["other"], max(2, self.outputs)), node["certificate"]
         if other == self.target:
-            raise Rejected("the class that wins is the one that must not")
+            raise Rejected("other must not be the target class")
         if not isinstance(proof, dict) or proof.get("format") != FORMAT_INPUTS:
             raise Rejected(f"a leaf has no certificate of format {FORMAT_INPUTS!r}")
         net, box = self.net, self.shifts
@@ -897,7 +897,7 @@ class _Fixed:
         verdict, work = _check(proof, net, Demand(), box, self.left)
         proved, winner = verdict.statement, 0 if self.outputs > 2 else other
         if proved is None or (proved.verdict, proved.target) != ("robust", winner):
-            raise Rejected("a leaf proves something else than that the other class wins")
+            raise Rejected("the certificate of a leaf must prove that the other class wins")
         if not proved.margin > 0.0:
             raise Rejected("a leaf proves no positive margin: a tie may count as acceptance")
         (low, high), ends = proved.ends, space.ends()
@@ -930,7 +930,9 @@ class Stated:
 
     def __init__(self, facts: Any, classes: int) -> None:
         if not isinstance(facts, dict) or set(facts) != STATED:
-            raise Rejected("a statement holds a subject, outcomes and features alone")
+            raise Rejected(
+                "a statement must have exactly the fields subject, outcomes and features"
+            )
         words = _list("outcomes", facts["outcomes"], classes)
         self.subject = _text("the subject", facts["subject"])
         self.outcomes = [_text("an outcome", word) for word in words]
@@ -941,7 +943,7 @@ class Stated:
         changes = [f"{f.name}: {f.goal} (today: {f.today})" for f in self.features if f.changes]
         rest = [f"{f.name}: {f.goal}" for f in self.features if not f.changes]
         made = f" with {'; '.join(changes)}." if changes else " without any change."
-        kept = f" Everything else as it is: {'; '.join(rest)}." if rest else ""
+        kept = f" Everything else must stay as stated: {'; '.join(rest)}." if rest else ""
         return f"{self.subject}: {self.outcomes[target]}{made}{kept}"
 
     def check(self, proved: Statement) -> str:
@@ -950,7 +952,7 @@ class Stated:
         for feature in self.features:
             for down, code, up in zip(*feature.codes(), strict=True):
                 if at >= len(low) or code != proved.input[at]:
-                    raise Rejected(f"the stated {feature.name!a} is not the input that was proved")
+                    raise Rejected(f"the stated {feature.name!a} is not the certified input")
                 if not low[at] <= down <= up <= high[at]:
                     raise Rejected(f"the stated range of {feature.name!a} was not proved")
                 at += 1
@@ -981,7 +983,7 @@ class _Feature:
         names = ("today", "value", "low", "high")
         self.before, self.after, self.low, self.high = (_number(n, facts[n]) for n in names)
         if not self.low <= self.high:
-            raise Rejected("a stated range ends below its beginning")
+            raise Rejected("the low end of a stated range lies above its high end")
         self.unit = [_text("a unit", form, least=0) for form in _list("unit", facts["unit"], 2)]
         self.changes, low, high = self.before != self.after, self.low, self.high
         goal = f"{self.amount(low, bare=True)} to {self.amount(high)}"
@@ -992,7 +994,7 @@ class _Feature:
             "low": f"{self.amount(high)} or less (down to {self.amount(low)})",
         }
         if type(facts["end"]) is not str or facts["end"] not in ends:
-            raise Rejected("an end is neither low nor high")
+            raise Rejected("the end of a stated range must be low, high or empty")
         self.goal, self.today = ends[facts["end"]], self._today(self.amount(self.before))
 
     def _read_label(self) -> None:
@@ -1006,12 +1008,14 @@ class _Feature:
         self.labels, self.goal, self.today = labels, facts["value"], self._today(facts["today"])
         self.changes = facts["today"] != facts["value"]
         if "first" in facts:
-            self.first = _index("first", facts["first"], min(2, len(labels)))  # some have a column
+            self.first = _index(
+                "first", facts["first"], min(2, len(labels))
+            )  # 0, or 1 without a column
         else:
             self.numbers = _numbers("numbers", facts["numbers"], len(labels))
 
     def _today(self, text: str) -> str:
-        return f"missing, counted as {text}" if self.facts["missing"] else text
+        return f"missing, the model uses {text}" if self.facts["missing"] else text
 
     def codes(self) -> tuple[list[float], list[float], list[float]]:
         """Encode the lower end, the value and the upper end, column by column."""
@@ -1029,7 +1033,7 @@ class _Feature:
         return (v - self.offset) / self.scale
 
     def amount(self, v: float, *, bare: bool = False) -> str:
-        """Write a number with its unit; a bare one only with a sign that stands at it."""
+        """Write a number with its unit. If ``bare``, write a sign such as $ or % but no other unit."""
         text = repr(v + 0.0).removesuffix(".0")
         if abs(v) >= 10_000.0 and "e" not in text:
             whole, point, more = text.partition(".")
@@ -1044,8 +1048,8 @@ class _Feature:
 
 def _text(name: str, value: Any, least: int = 1) -> str:
     """Return a text that can be read on one line."""
-    if type(value) is not str or not least <= len(value) <= MOST_LETTERS or _UNSEEN.search(value):
-        raise Rejected(f"{name} is not a text of {least} to {MOST_LETTERS} visible characters")
+    if type(value) is not str or not least <= len(value) <= MAX_LETTERS or _UNSEEN.search(value):
+        raise Rejected(f"{name} is not a text of {least} to {MAX_LETTERS} visible characters")
     return value
 
 
@@ -1071,8 +1075,8 @@ def parse(text: bytes | str) -> dict[str, Any]:
         return dict(pairs)
 
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
-    if len(data) > MOST_BYTES or data.count(b"[") + data.count(b"{") > MOST_LISTS:
-        raise Rejected(f"it is larger than {MOST_BYTES} bytes or {MOST_LISTS} lists and objects")
+    if len(data) > MAX_BYTES or data.count(b"[") + data.count(b"{") > MAX_LISTS:
+        raise Rejected(f"it is larger than {MAX_BYTES} bytes or {MAX_LISTS} lists and objects")
     try:
         facts = json.loads(data.decode("utf-8-sig"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -1094,7 +1098,7 @@ def _number(name: str, value: Any) -> float:
         raise Rejected(f"{name} holds something that is not a finite number")
     if (double := float(value)) == value:
         return double
-    raise Rejected(f"{name} holds an integer that is not a double")
+    raise Rejected(f"{name} holds an integer that no double represents exactly")
 
 
 def _numbers(name: str, value: Any, length: int) -> list[float]:
@@ -1122,7 +1126,7 @@ def read_npz(path: str) -> Parameters:
         for name in ("rows", "columns", "shift", "bias")
     }
     if left.keys() - about:
-        raise Rejected(f"the network file holds arrays of no layer: {ascii([*left])[:200]}")
+        raise Rejected(f"the network file holds unknown arrays: {ascii([*left])[:200]}")
     return network
 
 
@@ -1133,7 +1137,7 @@ def read_shifts(path: str) -> Shifts:
     low = _read(left, "shifts", "low_")
     high = _read(left := left | fixed, "shifts", "high_")
     if left.keys() - {"format.npy", "about.npy", "encoding.npy"}:
-        raise Rejected(f"the shifts file holds arrays of no layer: {ascii([*left])[:200]}")
+        raise Rejected(f"the shifts file holds unknown arrays: {ascii([*left])[:200]}")
     if _shape(low) != _shape(high):
         raise Rejected("the shifts file holds lower and upper ends of different shapes")
     return Shifts(low, high)
@@ -1159,13 +1163,13 @@ def _read(left: dict[str, bytes], file: str, end: str) -> Parameters:
 
 
 def _unzip(path: str, file: str, networks: int) -> dict[str, bytes]:
-    """Return the files of a zip by name, unless they are too large, compressed oddly or given twice.
+    """Return the files of a zip by name. Raise if they are too large, unusual or given twice.
 
     Only the output of numpy is read: no bytes before or after, no comments, no password, no sizes
     of 64 bits, no parts that overlap or are out of order. No two readers can therefore see
     different arrays in a file.
     """
-    most = 8 * (numbers := networks * MOST_NUMBERS) + 1_000_000
+    most = 8 * (numbers := networks * MAX_NUMBERS) + 1_000_000
     if (length := os.path.getsize(path)) > most:
         raise Rejected(f"the {file} file has more than {most} bytes")
     with open(path, "rb") as stream:
@@ -1241,7 +1245,7 @@ def row(text: str) -> list[float]:
 
 def main() -> int:
     """Check one file. Returns 0: accepted, 1: rejected, 2: wrong usage."""
-    about = "Check a certificate and print what it proves; the options reject a weaker statement."
+    about = "Check a certificate and print its proved statement. Options reject a weaker statement."
     parser = argparse.ArgumentParser(prog="checker.py", description=about)
     parser.add_argument("proof", help="certificate or bundle: a .json file")
     parser.add_argument(
@@ -1255,16 +1259,21 @@ def main() -> int:
         default=[],
         help="shift set of a certificate: an .npz file of Shifts.save",
     )
-    kinds: dict[str, Any] = {"target": int, "delta": float, "margin": float}
-    kinds |= dict.fromkeys(("input", "low", "high"), row) | {"digest": str}
-    for name, kind in kinds.items():
-        parser.add_argument(
-            f"--{name}", type=kind, help=f"--{name}=0.5,-1" if kind is row else None
-        )
+    kinds: dict[str, tuple[Any, str]] = {
+        "target": (int, "required class, by its number"),
+        "delta": (float, "required delta, at least"),
+        "margin": (float, "required margin, at least"),
+        "input": (row, "required input: --input=0.5,-1"),
+        "low": (row, "required lower ends of the input box: --low=0.5,-1"),
+        "high": (row, "required upper ends of the input box: --high=0.5,-1"),
+        "digest": (str, "required SHA-256 of the certificate"),
+    }
+    for name, (kind, meaning) in kinds.items():
+        parser.add_argument(f"--{name}", type=kind, help=meaning)
     given = vars(parser.parse_args())
     try:
         with open(given.pop("proof"), "rb") as proof:
-            text = proof.read(MOST_BYTES + 1)
+            text = proof.read(MAX_BYTES + 1)
         networks = [read_npz(path) for path in given.pop("network")]
         shifts = [read_shifts(path) for path in given.pop("shifts")]
         found = check_all(text, networks, shifts, Demand(**given))

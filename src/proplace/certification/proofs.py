@@ -204,7 +204,7 @@ def prove(claims: Claims, trace: ProofTrace, decided: Decided, deadline: float =
         except ValueError:  # the shift, or a slope, overflowed
             return False
         box = documents.parameters_of_shifts(claims.shifts) if claims.shifts.radii is None else None
-        most = int(min(checker.MOST_WORK, 1e9 * left))
+        most = int(min(checker.MAX_WORK, 1e9 * left))
         verdict = checker.check(
             written.text, documents.parameters(claims.net), shifts=box, most_work=most
         )

@@ -157,7 +157,7 @@ def certify(
     box = None if box is None else checked_box(X, box)
     threshold = thresholds(net, shifts, X, margin, box)
     wanted = np.broadcast_to(np.asarray(threshold, dtype=np.float64), len(X))
-    if certificates and (least := float(wanted.min(initial=math.inf))) < checker.LEAST_MARGIN:
+    if certificates and (least := float(wanted.min(initial=math.inf))) < checker.MIN_MARGIN:
         raise OptionError(
             f"margin is {least:g}, but certificates need a margin of 0 or more, because an input "
             "with less does not reach the class. Give margin=0, or leave out certificates=True",

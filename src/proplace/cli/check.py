@@ -267,7 +267,7 @@ def _of_file(file: Path, checked: Callable[[bytes], Verdict]) -> dict[str, Any]:
 
     try:
         with file.open("rb") as proof:
-            content = proof.read(checker.MOST_BYTES + 1)
+            content = proof.read(checker.MAX_BYTES + 1)
     except OSError as error:
         verdict = checker.Verdict(False, f"not readable: {error.strerror}")
     else:
@@ -324,7 +324,7 @@ def _verdict(
     lacking = _uncovered(found, others)
     if not lacking:
         return found
-    return checker.Verdict(False, f"{lacking}; it proves only: {found.reason}")
+    return checker.Verdict(False, f"{lacking}. The certificate proves only: {found.reason}")
 
 
 def _statements(found: Verdict) -> list[Statement]:

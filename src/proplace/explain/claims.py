@@ -109,8 +109,8 @@ class Claim:
         """The change as a part of a sentence: "debt of at most 37% (today: 60%)"."""
         (goal, old), title = self.pair(), display_title(self.feature, self.title)
         if isinstance(self.feature, Binary) and is_yes_or_no(self.feature):
-            words = f"{goal} for {title}"
-        elif goal.startswith("from ") or not _is_number(self.after):
+            words = f"the answer {goal} to {title}"
+        elif goal.startswith("between ") or not _is_number(self.after):
             words = f"{title} {goal}"
         else:
             words = f"{title} of {goal}"
@@ -119,7 +119,7 @@ class Claim:
     def pair(self) -> tuple[str, str]:
         """Return the goal with its whole unit and the value today in short."""
         new, old = format_pair(self.feature, self.before, self.after)
-        return self._range() or new, f"missing, counted as {old}" if self.missing else old
+        return self._range() or new, f"missing, the model uses {old}" if self.missing else old
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as plain values for JSON."""
@@ -227,15 +227,16 @@ def _around(feature: Continuous | Ordinal, value: Decimal, low: Decimal, high: D
     """Write an interval within the range: the value with its tolerance, or both ends."""
     middle = _rounded(feature, value, ROUND_HALF_EVEN)
     below, above = middle - low, high - middle
+    both = f"between {_amount(feature, low, unit=False)} and {_amount(feature, high)}"
     if min(below, above) < 0:
-        return f"from {format_interval(feature, low, high)}"
+        return both
     room = _rounded(feature, min(below, above), ROUND_FLOOR, digits=2)
     if room > 0 and max(below, above) <= _ALIKE * room:
         more = gap(feature, float(room), decimals(feature))
         bare = (feature.unit or "").startswith("%") or not more[:1].isdigit()
         miss = more if bare else more.partition(" ")[0]
         return f"{_amount(feature, middle)}, give or take {miss}"
-    return f"from {format_interval(feature, low, high)}"
+    return both
 
 
 def format_range(feature: Continuous | Ordinal, low: float, high: float) -> str:
@@ -321,7 +322,7 @@ def format_pair(feature: AnyFeature | None, before: Any, after: Any) -> tuple[st
 def own_value(feature: AnyFeature | None, value: Any, *, missing: bool) -> str:
     """Write a person's value. For a missing cell, write the imputed value."""
     text = format_value(feature, value)
-    return f"missing, counted as {text}" if missing else text
+    return f"missing, the model uses {text}" if missing else text
 
 
 def difference(feature: AnyFeature | None, before: Any, after: Any) -> str:

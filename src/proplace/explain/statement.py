@@ -28,7 +28,7 @@ def stated(e: Explanation, wording: Wording | None = None) -> Proof | None:
     """Return the certificate of a counterfactual with its statement in original units.
 
     The certificate is returned unchanged if there is nothing to state, or if its encoding cannot be
-    redone. The checkers then report that the encoding was not redone.
+    redone. The checkers then report that only encoded numbers were checked.
     """
     proof = e.certificate
     if isinstance(proof, Certificate):
@@ -114,4 +114,4 @@ def _range(
 
 def _text(text: str) -> str:
     """Return a text without control characters, clipped to the limit of the checkers."""
-    return clipped(visible(text), checker.MOST_LETTERS)
+    return clipped(visible(text), checker.MAX_LETTERS)

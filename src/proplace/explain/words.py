@@ -222,10 +222,10 @@ def _missing(e: Explanation, features: Mapping[str, AnyFeature]) -> str:
     if not e.imputed or e.original is None:
         return ""
     parts = [
-        f"{_title(features.get(n), n)} as {format_value(features.get(n), e.original[n])}"
+        f"{_title(features.get(n), n)} by {format_value(features.get(n), e.original[n])}"
         for n in e.imputed
     ]
-    return f" Missing, and counted as the model does: {', '.join(parts)}."
+    return f" The model replaces missing values: {', '.join(parts)}."
 
 
 def _sentence(e: Explanation, wording: Wording) -> str:

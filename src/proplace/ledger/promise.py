@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.certification import read_proof
-from proplace.certification.checker import MOST_BYTES
+from proplace.certification.checker import MAX_BYTES
 from proplace.core.errors import (
     LedgerError,
     NotInLedgerError,
@@ -242,10 +242,10 @@ def _number(value: float | None) -> float:
 def unpacked(content: bytes) -> bytes:
     """Decompress a certificate, or raise if it is damaged or too large."""
     try:
-        text = zlib.decompressobj().decompress(content, MOST_BYTES + 1)
+        text = zlib.decompressobj().decompress(content, MAX_BYTES + 1)
     except zlib.error:
         text = b""
-    if not text or len(text) > MOST_BYTES:
+    if not text or len(text) > MAX_BYTES:
         raise TamperedError(
             "the certificate of a promise was changed; ledger.verify() lists all changes"
         )

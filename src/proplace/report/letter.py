@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 TEMPLATE = "letter.html.j2"
 """Name of the default template, which a template of one's own extends."""
 
-_MOST_BYTES = 1_000_000  # of a template
+_MAX_BYTES = 1_000_000  # of a template
 _WORD, _LINE = 64, 160  # characters of values and of titles, which may have any length
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -245,10 +245,10 @@ def _ignored(environment: Any, sources: dict[str, str], name: str) -> str | None
 
 def _read(template: Path) -> str:
     try:
-        content = template.read_bytes()[: _MOST_BYTES + 1]
-        if len(content) > _MOST_BYTES:
+        content = template.read_bytes()[: _MAX_BYTES + 1]
+        if len(content) > _MAX_BYTES:
             raise OptionError(
-                f"{template} has more than {_MOST_BYTES:,} bytes. Give the path of a Jinja template.",
+                f"{template} has more than {_MAX_BYTES:,} bytes. Give the path of a Jinja template.",
                 name="template",
                 value=str(template),
             )

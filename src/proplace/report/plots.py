@@ -50,7 +50,7 @@ _LETTER, _SPACE = (
     0.027,
     0.06,
 )  # shares of an axis: a letter at a tick, and the space between two ticks
-_MOST_ROWS = 10  # changed features in one picture, the rest are the smallest and counted
+_MAX_ROWS = 10  # changed features in one picture, the rest are the smallest and counted
 _PANEL = 5.2  # inches of one of several panels
 _PIXELS = 96  # an inch of CSS
 _SQUARE, _WIDE = (4.4, 4.7), (4.4, 3.6)  # inches, small enough for text on a phone
@@ -69,7 +69,7 @@ def explanation_figure(e: Explanation, wording: Wording) -> Figure:
         curves = margin_curves([e], [plain])
         draw.append(lambda axes: draw_margins(axes, *curves, e, terms))
     above = 4.7 if draw else 0.0
-    below = _ROW * (min(len(e.changes), _MOST_ROWS + 1) + 1)
+    below = _ROW * (min(len(e.changes), _MAX_ROWS + 1) + 1)
     with style(LIGHT):
         figure = new_figure(max(10.4, _PANEL * len(draw)) if draw else 8.6, above + below)
         if not draw:
@@ -256,7 +256,7 @@ def draw_changes(axes: Axes, e: Explanation, wording: Wording) -> None:
     The title is on the left, the values are on the right.
     """
     features, changes = needed(e).schema.by_name, largest_first(e.claims)
-    rows = min(len(changes), _MOST_ROWS)
+    rows = min(len(changes), _MAX_ROWS)
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(rows + (len(changes) > rows), -1.0)
     axes.set_axis_off()

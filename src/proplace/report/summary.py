@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proplace.explain.summary import Summary
 
 _ROW = 0.3  # inches of one feature or group
-_MOST_ROWS = 15  # features in one picture, the rest change least often and are counted
+_MAX_ROWS = 15  # features in one picture, the rest change least often and are counted
 _MARKS = (("D", "#0072b2"), ("^", "#d55e00"), ("o", "#009e73"), ("s", "#cc79a7"), ("v", "#56b4e9"))
 """Mark and colour of each group. With more groups, features are drawn for all people together."""
 
@@ -34,7 +34,7 @@ def summary_figure(summary: Summary) -> Figure:
             "there is nothing to draw: none of these people was refused", name="result"
         )
     shares, changes = _shares(summary, people)
-    rows = min(len(shares), _MOST_ROWS) + (len(shares) > _MOST_ROWS)
+    rows = min(len(shares), _MAX_ROWS) + (len(shares) > _MAX_ROWS)
     heights = [0.75 + _ROW * len(people), 0.75 + _ROW * max(rows, 1)]
     several = len(shares.columns) > 1
     with style(LIGHT):
@@ -87,7 +87,7 @@ def _draw_features(
     axes: Axes, summary: Summary, shares: pd.DataFrame, changes: pd.DataFrame
 ) -> None:
     """Draw how often each feature changes among the people with a counterfactual."""
-    kept = shares.iloc[:_MOST_ROWS]
+    kept = shares.iloc[:_MAX_ROWS]
     for (mark, colour), (group, column) in zip(_MARKS, kept.items(), strict=False):
         axes.scatter(
             column, np.arange(len(column)), s=52, marker=mark, color=colour, zorder=4,

@@ -38,7 +38,7 @@ RESERVE = 0.05  # share of the margin lost in exact tests that later points keep
 UNPROVED = 0.2  # share of the margin that a test could not prove, also kept in reserve
 NODES = 10_000  # largest tree of an exact test: without a verdict, later points keep more margin
 PROGRAMS = 100  # linear programs after that
-MOST_WORK = 8e8  # nodes times weights of an exact test: about a minute of the checker
+MAX_WORK = 8e8  # nodes times weights of an exact test: about a minute of the checker
 
 
 class LocalSearch:
@@ -54,7 +54,7 @@ class LocalSearch:
             sum(layer.W.size for layer in each.network.layers)
             for each in self.problem.guarantee.members
         )
-        self.budget = Budget(min(NODES, int(MOST_WORK / weights)), PROGRAMS)
+        self.budget = Budget(min(NODES, int(MAX_WORK / weights)), PROGRAMS)
         self.reserve = 0.0  # extra margin of later points, because tests were worse than attacks
         self._stuck_at: Incumbent | None = None  # start of a walk without any gain
 

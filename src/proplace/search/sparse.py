@@ -43,7 +43,7 @@ VALUES = 25  # of a feature, for singles
 FINE_VALUES = 256  # of a feature, for polishing
 _MOVES = 8  # values of a moved feature
 _COMPRESSED = 3  # points that are compressed or polished
-_MOST_ROWS = 40_000  # points of one step that are screened by their margin
+_MAX_ROWS = 40_000  # points of one step that are screened by their margin
 _MOST_TESTS = 1_500  # of these, the ones that get the exact test
 _PAIRED, _PAIR_VALUES = 14, 12  # features and values of each, for pairs
 _GRID = 4_000  # points of one polishing
@@ -239,7 +239,7 @@ class SparseSearch:
 
     def _moved(self, point: Array, steps: list[tuple[list[int], list[int]]]) -> Array | None:
         """Restore some features and move one: the first point that passes, by its margin."""
-        per_step = max(1, _MOST_ROWS // max(1, len(steps)))
+        per_step = max(1, _MAX_ROWS // max(1, len(steps)))
         parts = []
         for without, moving in steps:
             base = self._restore(point, without)

@@ -48,7 +48,7 @@ function checkOne(facts, network, shifts, most, tick) {
   if (kind === FORMAT_FIXED) return new Fixed(facts, network, shifts, most, tick).check();
   const known = [FORMAT_DELTA, FORMAT_BOX, FORMAT_INPUTS].includes(kind);
   if (!known || !["robust", "not robust"].includes(verdict)) {
-    reject(`no certificate of format ${FORMAT_DELTA}, ${FORMAT_BOX} or ${FORMAT_INPUTS} with a known verdict`);
+    reject(`format must be one of ${FORMAT_DELTA}, ${FORMAT_BOX}, ${FORMAT_INPUTS}, and verdict robust or not robust`);
   }
   const wide = kind === FORMAT_INPUTS, robust = verdict === "robust";
   const named = kind === FORMAT_BOX || (wide && !facts.has("delta"));
@@ -90,11 +90,11 @@ function certificatesOf(facts) {
   if (!isBundle(facts)) return [facts];
   const more = facts.get("format") === FORMAT_STATED ? ["statement"] : [];
   if (!hasFields(facts, ["format", "certificates", ...more])) {
-    reject("a bundle holds its format, certificates and, in format 2, a statement alone");
+    reject("a bundle must have exactly the fields format and certificates, and in format 2 statement");
   }
   const proofs = listOf("certificates", facts.get("certificates"));
   if (!proofs.length || !proofs.every((proof) => proof instanceof Map)) {
-    reject("a bundle holds no certificates, or something else among them");
+    reject("certificates of a bundle must be a list of one or more certificates");
   }
   return proofs;
 }
@@ -104,9 +104,9 @@ function certificatesOf(facts) {
 // Each certificate finds its network and its box by their digests, and each network and each box that is given
 // must be named. A bundle promises one class to one input, so its certificates must all be about these, and
 // robust. `most` limits the work of each; each must meet the `demand`. Returns { accepted, reason, lacks,
-// statements, bundle, sentence }: where something is proved, but less than is demanded, what it lacks and what it
+// statements, bundle, sentence }: where something is proved, but less than is required, what it lacks and what it
 // proves. The sentence states in original units what an accepted bundle proves; it is empty if nothing was encoded again.
-function check(bytes, networks, boxes, { tick = () => {}, most = MOST_WORK, demand = {} } = {}) {
+function check(bytes, networks, boxes, { tick = () => {}, most = MAX_WORK, demand = {} } = {}) {
   const statements = [];
   let bundle = false, sentence = "";
   try {
@@ -143,7 +143,7 @@ function check(bytes, networks, boxes, { tick = () => {}, most = MOST_WORK, dema
 
 function checkBundle(statements) {
   if (statements.some((said) => said.verdict !== "robust")) {
-    reject("a certificate of the bundle proves that the input is not robust");
+    reject("each certificate of a bundle must have the verdict robust");
   }
   const first = statements[0];
   const same = (said) =>

@@ -22,8 +22,8 @@
 // An input box is a larger network: its first activations are the positive and the negative parts of the
 // inputs, then come those of the input maps, then the layers of the network on the two parts of u.
 
-const MOST_WORK = 60000000000; // nanoseconds, estimated beforehand: about a minute
-const LEAST_MARGIN = 0; // of a robust certificate: an input with less does not reach the class
+const MAX_WORK = 60000000000; // nanoseconds, estimated beforehand: about a minute
+const MIN_MARGIN = 0; // of a robust certificate: an input with less does not reach the class
 const COARSEST = 96; // where weights differ by more than 2^96 in size, parameters are cut to that grain
 
 function sumOf(values) {
@@ -214,12 +214,12 @@ class Claim {
     });
     const margin = this.units([this.asked])[0];
     if (this.duels(v, v).every(([mine, other]) => compare(mine - other, p, margin, this.K) >= 0)) {
-      reject("the shifted network keeps the margin");
+      reject("the shifted network has the margin, so it refutes nothing");
     }
   }
 
   movedLayer(layer, { W, b }) {
-    if (!hasFields(layer, ["W", "b"])) reject("a layer of the shifted network does not hold W and b alone");
+    if (!hasFields(layer, ["W", "b"])) reject("each layer of the shifted network must have exactly W and b");
     if (!b && layer.get("b") !== null) reject("the shifted network has a bias where the network has none");
     return {
       W: tableOf("W", layer.get("W"), W.map((row) => row.length)),
@@ -230,7 +230,7 @@ class Claim {
   // -- robust ----------------------------------------------------------------------------------------------
 
   robust() {
-    if (this.asked < LEAST_MARGIN) reject(`margin is ${written(this.asked)}: the class is reached from 0.0 on`);
+    if (this.asked < MIN_MARGIN) reject(`margin is ${written(this.asked)}: the class is reached from 0.0 on`);
     this.tighten = this.facts.get("tighten");
     if (typeof this.tighten !== "boolean") reject("tighten is neither true nor false");
     const lower = tableOf("lower", this.facts.get("lower"), this.inner);
@@ -262,7 +262,7 @@ class Claim {
     trees.forEach((tree) => listOf("tree", tree));
     const nodes = sumOf(trees.map((tree) => tree.length));
     const count = sumOf(trees.map((tree) => tree.filter((node) => node instanceof Map).length));
-    if (2 * count !== nodes + trees.length) reject("a tree ends before its last leaf, or continues after it");
+    if (2 * count !== nodes + trees.length) reject("a tree is incomplete, or has nodes after its last leaf");
     const sizes = inner.map((n, i) => n * widths[i]);
     const seen = this.maps.length ? 0 : this.network.layers[0].W[0].length;
     let fine = 2 * widths[0] * seen + 3 * sumOf(sizes), exact = 0;
@@ -297,7 +297,7 @@ class Claim {
   // A neuron behind the first hidden layer, as one number.
   keyOf(layer, neuron) {
     const i = indexOf("layer", layer, this.inner.length + 1);
-    if (i === 0) reject("neurons of layer 0 are never unstable: their activations form an exact box");
+    if (i === 0) reject("a tree must not split layer 0, because its activations form an exact box");
     return sumOf(this.inner.slice(0, i - 1)) + indexOf("neuron", neuron, this.inner[i - 1]);
   }
 
@@ -469,7 +469,7 @@ class Claim {
   follow(tree, rival, objective) {
     const margin = this.units([this.asked])[0], todo = [new Map()], name = `tree ${rival}`;
     for (const node of tree) {
-      if (!todo.length) reject(`${name} continues after its last leaf`);
+      if (!todo.length) reject(`${name} has nodes after its last leaf`);
       const signs = todo.pop();
       if (node.split !== undefined) {
         if (signs.has(node.split)) reject(`${name} splits a neuron twice`);

@@ -4,10 +4,10 @@
 // (digests), and digest, that of the file. What is proved of an input box reaches from `low` to `high`; a `delta` is proved of a box of
 // networks that holds all networks within it.
 
-// It proves something, but less than is demanded; `said` is what.
+// It proves something, but less than is required; `said` is what.
 class Lacking extends Rejected {
   constructor(lacks, said) {
-    super(`${lacks}; it proves only: ${lineOf(said)}`);
+    super(`${lacks}. The certificate proves only: ${lineOf(said)}`);
     Object.assign(this, { lacks, said });
   }
 }
@@ -32,43 +32,43 @@ function coversDelta(said, delta, network, box) {
   return Math.min(...radiiOf(said.delta, network.layers).flat()) >= delta;
 }
 
-// What is demanded and not proved; empty if nothing is.
+// What is required and not proved; empty if nothing is.
 function lackOf(said, demand, network, box) {
   const asked = Object.keys(demand).filter((name) => name !== "network" && name !== "digest");
   const about = said.verdict === "fixed" ? asked.filter((name) => name !== "delta" && name !== "shifts") : asked;
-  if (said.verdict !== "robust" && about.length) return "the certificate proves the opposite of the demand";
+  if (said.verdict !== "robust" && about.length) return "the certificate has another verdict than the required one";
   const has = (name) => demand[name] !== undefined;
-  if (has("target") && demand.target !== said.target) return `class ${demand.target} is demanded`;
-  if (has("delta") && !coversDelta(said, demand.delta, network, box)) return `delta ${written(demand.delta)} is demanded`;
-  if (has("input") && !sameNumbers(demand.input, said.input)) return "another input is demanded";
-  if (has("margin") && !(said.margin >= demand.margin)) return `a margin of ${written(demand.margin)} is demanded`;
-  if (has("shifts") && demand.shifts !== said.shifts) return `the shift set ${demand.shifts} is demanded`;
+  if (has("target") && demand.target !== said.target) return `class ${demand.target} is required`;
+  if (has("delta") && !coversDelta(said, demand.delta, network, box)) return `delta ${written(demand.delta)} is required`;
+  if (has("input") && !sameNumbers(demand.input, said.input)) return "another input is required";
+  if (has("margin") && !(said.margin >= demand.margin)) return `a margin of ${written(demand.margin)} is required`;
+  if (has("shifts") && demand.shifts !== said.shifts) return `the shift set ${demand.shifts} is required`;
   const n = said.input.length, low = said.low || said.input, high = said.high || said.input;
   if (has("low") && (demand.low.length !== n || outside(low, demand.low, demand.low))) {
-    return "an input box that reaches further down is demanded";
+    return "an input box that reaches further down is required";
   }
   if (has("high") && (demand.high.length !== n || outside(demand.high, demand.high, high))) {
-    return "an input box that reaches further up is demanded";
+    return "an input box that reaches further up is required";
   }
   return "";
 }
 
-// Throw where one certificate proves less than is demanded.
+// Throw where one certificate proves less than is required.
 function checkDemand(said, demand, network, box) {
   const lacks = lackOf(said, demand, network, said.shifts === null ? null : box);
   if (lacks) throw new Lacking(lacks, said);
 }
 
-// Throw where no certificate is about the network whose digest is demanded.
+// Throw where no certificate is about the network whose digest is required.
 function checkNetworkDemand(statements, demand) {
   if (demand.network === undefined || statements.some((said) => said.network === demand.network)) return;
-  throw new Lacking(`the network ${demand.network} is demanded`, statements[0]);
+  throw new Lacking(`the network ${demand.network} is required`, statements[0]);
 }
 
-// Throw where another file is demanded, by its digest.
+// Throw where another file is required, by its digest.
 function checkDigestDemand(bytes, demand) {
   const found = digestOfProof(bytes);
   if (demand.digest !== undefined && demand.digest !== found) {
-    reject(`another file is demanded: the SHA-256 digest of this one is ${found}`);
+    reject(`another file is required: the SHA-256 digest of this one is ${found}`);
   }
 }

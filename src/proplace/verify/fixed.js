@@ -19,11 +19,11 @@ class Space {
   }
 
   static read(space, n) {
-    if (!hasFields(space, ["low", "high", "choices"])) reject("a space does not hold low, high and choices alone");
+    if (!hasFields(space, ["low", "high", "choices"])) reject("a space must have exactly the fields low, high and choices");
     const [low, high] = ["low", "high"].map((end) => numbersOf(end, space.get(end), n));
     const seen = new Set();
     const choices = listOf("choices", space.get("choices")).map((choice) => {
-      if (!hasFields(choice, ["columns", "values"])) reject("a choice does not hold columns and values alone");
+      if (!hasFields(choice, ["columns", "values"])) reject("a choice must have exactly the fields columns and values");
       const columns = listOf("columns", choice.get("columns")).map((j) => indexOf("columns", j, n));
       const values = listOf("values", choice.get("values"));
       const wanted = seen.size + columns.length;
@@ -94,7 +94,7 @@ class Fixed {
     this.target = indexOf("target", facts.get("target"), Math.max(2, this.outputs));
     const n = inputsOf(network);
     this.spaces = listOf("spaces", facts.get("spaces")).map((space) => Space.read(space, n));
-    if (!this.spaces.length) reject("nothing is claimed: there is no space");
+    if (!this.spaces.length) reject("the list of spaces is empty");
   }
 
   // Follow the trees; returns what is proved, and the work that it took.
@@ -126,7 +126,7 @@ class Fixed {
     tree.forEach((node, n) => {
       this.tick(n, tree.length);
       if (!todo.length || !(node instanceof Map)) {
-        reject("a tree continues after its last leaf, or holds no nodes");
+        reject("a tree has nodes after its last leaf, or an item that is not a node");
       }
       const here = todo.pop();
       if (hasFields(node, ["other", "certificate"])) this.leaf(node, here);
@@ -140,7 +140,7 @@ class Fixed {
   // Check that another class wins on a box that holds what is left of the space.
   leaf(node, space) {
     const other = indexOf("other", node.get("other"), Math.max(2, this.outputs)), proof = node.get("certificate");
-    if (other === this.target) reject("the class that wins is the one that must not");
+    if (other === this.target) reject("other must not be the target class");
     if (!(proof instanceof Map) || proof.get("format") !== FORMAT_INPUTS) {
       reject(`a leaf has no certificate of format ${FORMAT_INPUTS}`);
     }
@@ -149,7 +149,7 @@ class Fixed {
     const box = this.box && several ? { low: pair(this.box.low), high: pair(this.box.high) } : this.box;
     const { statement, work } = checkOne(proof, network, box, this.left, this.tick);
     if (statement.verdict !== "robust" || statement.target !== (several ? 0 : other)) {
-      reject("a leaf proves something else than that the other class wins");
+      reject("the certificate of a leaf must prove that the other class wins");
     }
     if (!(statement.margin > 0)) reject("a leaf proves no positive margin: a tie may count as acceptance");
     const ends = space.ends(), { low, high } = statement;

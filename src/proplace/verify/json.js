@@ -2,9 +2,9 @@
 //
 // Objects become Maps, numbers with a point or an exponent doubles, other numbers BigInts.
 
-const MOST_BYTES = 32000000;
-const MOST_LISTS = 1000000; // and objects
-const MOST_DEPTH = 64; // a certificate has some fifteen levels
+const MAX_BYTES = 32000000;
+const MAX_LISTS = 1000000; // and objects
+const MAX_DEPTH = 64; // a certificate has some fifteen levels
 
 const NUMBER = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?/y;
 const PLAIN = /[^"\\\u0000-\u001f]*/y;
@@ -57,7 +57,7 @@ class Reader {
 
   nested(read) {
     this.depth += 1;
-    if (this.depth > MOST_DEPTH) this.fail(`more than ${MOST_DEPTH} levels of lists and objects`);
+    if (this.depth > MAX_DEPTH) this.fail(`more than ${MAX_DEPTH} levels of lists and objects`);
     const value = read();
     this.depth -= 1;
     return value;
@@ -116,8 +116,8 @@ class Reader {
 function parse(bytes) {
   let lists = 0;
   for (const byte of bytes) if (byte === 0x5b || byte === 0x7b) lists += 1;
-  if (bytes.length > MOST_BYTES || lists > MOST_LISTS) {
-    reject(`it is larger than ${MOST_BYTES} bytes or ${MOST_LISTS} lists and objects`);
+  if (bytes.length > MAX_BYTES || lists > MAX_LISTS) {
+    reject(`it is larger than ${MAX_BYTES} bytes or ${MAX_LISTS} lists and objects`);
   }
   let text;
   try {
@@ -145,7 +145,7 @@ function numberOf(name, value) {
     reject(`${name} holds something that is not a finite number`);
   }
   const double = Number(value);
-  return BigInt(double) === value ? double : reject(`${name} holds an integer that is not a double`);
+  return BigInt(double) === value ? double : reject(`${name} holds an integer that no double represents exactly`);
 }
 
 function numbersOf(name, value, length) {

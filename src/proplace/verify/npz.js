@@ -4,7 +4,7 @@
 // out of order, sizes of 64 bits, bytes in front or behind) is refused, as checker.py does, so that no two readers
 // can see different arrays in one file.
 
-const MOST_NUMBERS = 4000000; // in a network file; twice as many in a file of shifts
+const MAX_NUMBERS = 4000000; // in a network file; twice as many in a file of shifts
 const NPY_HEADER = /^\{'descr': '<f8', 'fortran_order': False, 'shape': \((\d{1,9}),(?: (\d{1,9}))?\), \} *\n$/;
 const FRONT = ["scale", "shift", "matrix", "offset"];
 
@@ -194,16 +194,16 @@ function takeNetwork(parts, end) {
 
 function nothingLeft(parts, allowed) {
   const more = [...parts.keys()].filter((name) => !allowed.has(name));
-  if (more.length) reject(`it holds arrays of no layer: ${more.slice(0, 8).join(", ").slice(0, 200)}`);
+  if (more.length) reject(`it holds unknown arrays: ${more.slice(0, 8).join(", ").slice(0, 200)}`);
 }
 
 // Read a file written by Network.save or by Shifts.save: { network } or { shifts: { low, high } }.
 async function readModel(bytes) {
-  const parts = await unzip(bytes, 8 * 2 * MOST_NUMBERS + 1000000);
+  const parts = await unzip(bytes, 8 * 2 * MAX_NUMBERS + 1000000);
   if (parts.has("low_W0.npy") || parts.has("high_W0.npy")) return { shifts: shiftsOf(parts) };
   const sizes = [...parts.values()].reduce((sum, data) => sum + data.length, 0);
-  const most = 8 * MOST_NUMBERS + 1000000;
-  if (bytes.length > most || sizes > most) reject(`it has more than ${MOST_NUMBERS} numbers`);
+  const most = 8 * MAX_NUMBERS + 1000000;
+  if (bytes.length > most || sizes > most) reject(`it has more than ${MAX_NUMBERS} numbers`);
   const network = takeNetwork(parts, "");
   const about = ["format.npy", "precision.npy"]; // neither is any part of what a network computes
   for (let i = 0; i < network.layers.length; i++) {

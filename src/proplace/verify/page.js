@@ -86,7 +86,7 @@ function summary() {
   return `${total} certificate${total === 1 ? "" : "s"}: ${parts.join(", ")}.`;
 }
 
-// -- what is demanded -----------------------------------------------------------------------------------------
+// -- what is required -----------------------------------------------------------------------------------------
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const number = (text) => (NUMBER.test(text) ? Number(text) : NaN);
@@ -162,7 +162,7 @@ const BADGES = {
 const REDONE =
   "This page has encoded the values of this sentence again, and the proof covers them. Names, units and the values of today are the " +
   "sender's words. Compare the SHA-256 below with the one in your letter.";
-const NOT_REDONE = "The encoding was not redone: the file states nothing in original units.";
+const NOT_REDONE = "The file has no values in original units, so only encoded numbers were checked.";
 
 const HINTS = { rejected: " Give it without those files to see what it proves of the others." };
 

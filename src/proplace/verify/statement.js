@@ -10,7 +10,7 @@ const CODES = {
   columns: ["labels", "first"],
   ordinal: ["labels", "numbers", "offset", "scale"],
 };
-const MOST_TEXT = 200; // characters of a name, a label or a unit
+const MAX_TEXT = 200; // characters of a name, a label or a unit
 
 // Characters that are not seen, or turn the order of others.
 const UNSEEN = /[\0-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u{d800}-\u{dfff}\ufeff\ufff0-\uffff\u{e0000}-\u{e0fff}]/u;
@@ -18,8 +18,8 @@ const UNSEEN = /[\0-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u206
 // A text that can be read on one line.
 function textOf(name, value, least = 1) {
   const length = typeof value === "string" ? [...value].length : -1;
-  if (length >= least && length <= MOST_TEXT && !UNSEEN.test(value)) return value;
-  return reject(`${name} is not a text of ${least} to ${MOST_TEXT} visible characters`);
+  if (length >= least && length <= MAX_TEXT && !UNSEEN.test(value)) return value;
+  return reject(`${name} is not a text of ${least} to ${MAX_TEXT} visible characters`);
 }
 
 // A number with its unit; a bare one only with a sign that stands at it.
@@ -38,7 +38,7 @@ function amountOf(v, [one, many], bare = false) {
 function goalOf(low, value, high, end, unit) {
   if (end === "high") return `${amountOf(low, unit)} or more (up to ${amountOf(high, unit)})`;
   if (end === "low") return `${amountOf(high, unit)} or less (down to ${amountOf(low, unit)})`;
-  if (end !== "") reject("an end is neither low nor high");
+  if (end !== "") reject("the end of a stated range must be low, high or empty");
   return low < high ? `${amountOf(low, unit, true)} to ${amountOf(high, unit)}` : amountOf(value, unit);
 }
 
@@ -48,7 +48,7 @@ function featureOf(facts) {
   if (!known) reject("a stated feature has missing or unknown fields");
   const [kind] = known, name = textOf("a name", facts.get("name")), missing = facts.get("missing");
   if (typeof missing !== "boolean") reject("missing is neither true nor false");
-  const today = (text) => (missing ? `missing, counted as ${text}` : text);
+  const today = (text) => (missing ? `missing, the model uses ${text}` : text);
   let scaled = null;
   if (facts.has("scale")) {
     const [offset, scale] = ["offset", "scale"].map((field) => numberOf(field, facts.get(field)));
@@ -57,7 +57,7 @@ function featureOf(facts) {
   }
   if (kind === "number") {
     const [before, after, low, high] = ["today", "value", "low", "high"].map((field) => numberOf(field, facts.get(field)));
-    if (!(low <= high)) reject("a stated range ends below its beginning");
+    if (!(low <= high)) reject("the low end of a stated range lies above its high end");
     const unit = listOf("unit", facts.get("unit"), 2).map((form) => textOf("a unit", form, 0));
     const goal = goalOf(low, after, high, facts.get("end"), unit);
     const codes = [low, after, high].map((v) => [scaled(v)]);
@@ -75,7 +75,7 @@ function featureOf(facts) {
 
 // The statement of a bundle in one sentence, when what was proved covers it.
 function statedSentence(facts, said, classes) {
-  if (!hasFields(facts, ["subject", "outcomes", "features"])) reject("a statement holds a subject, outcomes and features alone");
+  if (!hasFields(facts, ["subject", "outcomes", "features"])) reject("a statement must have exactly the fields subject, outcomes and features");
   const words = listOf("outcomes", facts.get("outcomes"), classes);
   const subject = textOf("the subject", facts.get("subject"));
   const outcomes = words.map((word) => textOf("an outcome", word));
@@ -84,7 +84,7 @@ function statedSentence(facts, said, classes) {
   let at = 0;
   for (const { name, codes: [down, code, up] } of features) {
     for (let k = 0; k < code.length; k++, at++) {
-      if (at >= low.length || code[k] !== said.input[at]) reject(`the stated ${JSON.stringify(name)} is not the input that was proved`);
+      if (at >= low.length || code[k] !== said.input[at]) reject(`the stated ${JSON.stringify(name)} is not the certified input`);
       if (!(low[at] <= down[k] && down[k] <= up[k] && up[k] <= high[at])) {
         reject(`the stated range of ${JSON.stringify(name)} was not proved`);
       }
@@ -94,5 +94,5 @@ function statedSentence(facts, said, classes) {
   const changes = features.filter((each) => each.changes).map((each) => `${each.name}: ${each.goal} (today: ${each.today})`);
   const rest = features.filter((each) => !each.changes).map((each) => `${each.name}: ${each.goal}`);
   const made = changes.length ? ` with ${changes.join("; ")}.` : " without any change.";
-  return `${subject}: ${outcomes[said.target]}${made}${rest.length ? ` Everything else as it is: ${rest.join("; ")}.` : ""}`;
+  return `${subject}: ${outcomes[said.target]}${made}${rest.length ? ` Everything else must stay as stated: ${rest.join("; ")}.` : ""}`;
 }

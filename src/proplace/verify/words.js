@@ -42,13 +42,13 @@ function sentenceOf(said, layers, boxName) {
   );
 }
 
-const MOST_ROWS = 500; // of a table
-const MOST_LETTERS = 20000; // of a line
+const MAX_ROWS = 500; // of a table
+const MAX_LETTERS = 20000; // of a line
 
 // The ranges of inputs, one row a column.
 function tableWords(said) {
   const low = said.low || said.input, high = said.high || said.input, box = Boolean(said.low);
-  const rows = Array.from(low.slice(0, MOST_ROWS), (v, j) => {
+  const rows = Array.from(low.slice(0, MAX_ROWS), (v, j) => {
     const ends = box ? [written(v), written(high[j])] : [];
     return [String(j + 1), ...(said.input.length ? [written(said.input[j])] : []), ...ends];
   });
@@ -83,5 +83,5 @@ function wordsOf(said, files) {
     facts.push(["Inputs", `a box: ${plural(free, "column")} of ${said.input.length} may be missed within the ends below`]);
   } else facts.push(["Input", `one point, ${plural(said.input.length, "column")}`]);
   facts.push(["Network", `${visible(name)}, SHA-256 ${said.network}`]);
-  return { sentence: sentenceOf(said, layers, box), facts, table: tableWords(said), line: lineOf(said).slice(0, MOST_LETTERS), verdict: said.verdict };
+  return { sentence: sentenceOf(said, layers, box), facts, table: tableWords(said), line: lineOf(said).slice(0, MAX_LETTERS), verdict: said.verdict };
 }

@@ -1,7 +1,7 @@
 // The worker: reads the files, checks every certificate among them, and tells the page as it goes.
 
-const MOST_FILES = 2000;
-const MOST_TOGETHER = 512000000; // bytes of all files
+const MAX_FILES = 2000;
+const MAX_TOGETHER = 512000000; // bytes of all files
 const TOLD_EVERY = 100; // milliseconds
 
 // A tick that tells how far a check is, now and then.
@@ -93,8 +93,8 @@ function proofOf(name, bytes, models, { alone, demand, tick }) {
 
 // Look at all files, and post what is found: models, proofs, and the end.
 async function examine({ files, demand }, post) {
-  if (files.length > MOST_FILES || sumOf(files.map((file) => file.size)) > MOST_TOGETHER) {
-    post({ refused: `These are more than ${MOST_FILES} files, or more than ${MOST_TOGETHER / 1e6} MB. Check fewer at a time.` });
+  if (files.length > MAX_FILES || sumOf(files.map((file) => file.size)) > MAX_TOGETHER) {
+    post({ refused: `These are more than ${MAX_FILES} files, or more than ${MAX_TOGETHER / 1e6} MB. Check fewer at a time.` });
     return;
   }
   const models = [], proofs = [];
