@@ -201,7 +201,7 @@ class Project:
                 return label
         raise TargetError(
             f"target {self.target!r} is not a class of the model"
-            f"{did_you_mean(self.target, model.classes)}; its classes are {listing(model.classes)}: "
+            f"{did_you_mean(self.target, model.classes)}. Its classes are {listing(model.classes)}: "
             "name the wanted one as the target",
             name="--target",
             value=self.target,
@@ -252,7 +252,7 @@ class Project:
             with problems.of("request"):
                 _check_names(self.request, model)
         if self.required_models:
-            problems.found.append("required_models: the workbench takes one model; leave them out")
+            problems.found.append("required_models: the workbench takes one model. Leave them out")
         problems.raise_any()
         return OpenedProject(**found)
 
@@ -591,7 +591,7 @@ def _people(project: Project, model: Model) -> pd.DataFrame:
     if not project.id or project.id[0] not in table.columns:
         column = f"no column {short(project.id[0])}" if project.id else "no id column"
         raise OptionError(
-            f"{name} has {column}; name one as tables.id: it has {listing(table.columns)}"
+            f"{name} has {column}. Name one as tables.id: it has {listing(table.columns)}"
         )
     column = project.id[0]
     frame, _ = _read(table, model)
@@ -601,7 +601,7 @@ def _people(project: Project, model: Model) -> pd.DataFrame:
     for row, each in enumerate(ids):
         if not each or each in rows:
             same = f"has the same {column!r} as row {rows[each]}" if each else f"has no {column!r}"
-            raise OptionError(f"{name}: row {row} {same}; give everybody an id of their own")
+            raise OptionError(f"{name}: row {row} {same}. Give everybody an id of their own")
         rows[each] = row
     return frame.set_axis(ids)
 

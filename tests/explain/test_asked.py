@@ -248,7 +248,7 @@ def test_half_range_proves_no_fixed_prediction(explainer):
         ({"ranges": {"income": ("a", 2)}}, "must have finite numbers, not 'a'"),
         ({"ranges": {"income": (0, float("inf"))}}, "must have finite numbers"),
         ({"ranges": [("income", (0, 1))]}, "ranges must give two ends by feature name"),
-        ({"ranges": {"income": (1e9, None)}}, "one end from the training table; give both"),
+        ({"ranges": {"income": (1e9, None)}}, "one end from the training table. Give both"),
         ({"ranges": {"age": (20.2, 20.7)}}, "no two values in steps of 1"),
     ],
 )

@@ -206,9 +206,7 @@ def test_matrix_in_front_must_express_new_one():
 
     pipe = model(numbers, DECIDED, 2)
     base = pp.Model.of(pipe)
-    with pytest.raises(
-        InputError, match=r"a matrix in front of its first layer .PCA.*keep it when"
-    ):
+    with pytest.raises(InputError, match=r"a matrix before its first layer .PCA.*keep it when"):
         in_coordinates_of(base, pp.Model.of(model(later, DECIDED_LATER, 2)))
     front = make_pipeline(pipe[0], pipe[1])  # the step that the message names
     last = LogisticRegression().fit(front.transform(later), DECIDED_LATER)
@@ -230,7 +228,7 @@ def test_matrix_in_front_must_express_new_one():
 def test_layer_without_bias_takes_no_offset():
     base = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])]))
     moved = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])], shift=[0.5]))
-    with pytest.raises(InputError, match="first layer in use has no bias"):
+    with pytest.raises(InputError, match="current first layer has no bias"):
         in_coordinates_of(base, moved)
     scaled = pp.Model.of(pp.Network([([[1.0]], None), ([[1.0]], [0.0])], scale=[2.0]))
     assert in_coordinates_of(base, scaled).layers[0].W.tolist() == [[2.0]]
@@ -260,7 +258,7 @@ def test_categories_in_another_order_and_new_ones():
     found = net.logits(base.encode(FRESH))[:, 0]
     np.testing.assert_allclose(found, logit(pipe.predict_proba(FRESH)[:, 1]), atol=1e-6)
     wider = pp.Model.of(pipe)
-    with pytest.raises(InputError, match=r"does not know 'pilot' of column 'job'.*categories="):
+    with pytest.raises(InputError, match=r"lacks 'pilot' of column 'job'.*categories="):
         in_coordinates_of(wider, base)
 
 
@@ -272,15 +270,15 @@ def columns(names, **types):
 
 def test_models_without_common_coordinates_are_rejected_with_reason():
     base = columns(["age"])
-    with pytest.raises(InputError, match="looks at 'income', which the model in use does not"):
+    with pytest.raises(InputError, match="takes 'income', which the current model does not"):
         in_coordinates_of(base, columns(["age", "income"]))
     fewer = in_coordinates_of(columns(["age", "income"]), base)
     assert not fewer.layers[0].W[:, 1].any()
     other = pp.Model.of(fitted([(StandardScaler(), ["age"])], TABLE, DECIDED == "yes"))
-    with pytest.raises(InputError, match=r"has the classes .*retrain it for the same classes"):
+    with pytest.raises(InputError, match=r"has the classes .*Retrain it for the same classes"):
         in_coordinates_of(base, other)
     coded = pp.Model.of(fitted([(OneHotEncoder(), ["age"])], TABLE, DECIDED))
-    with pytest.raises(InputError, match="'age' is a number to the model in use and labels"):
+    with pytest.raises(InputError, match="'age' is a number in the current model and has labels"):
         in_coordinates_of(base, coded)
     levels = [
         pp.Model.of(fitted([(OrdinalEncoder(categories=[order]), ["grade"])], TABLE, DECIDED))

@@ -456,11 +456,11 @@ def one_hot(layer, n=1):
 
 
 REFUSED = {
-    "towers": (towers, "two ways meet.*join columns in front of the first Dense layer"),
-    "skip": (skip, r"'odd' \(Add\) stands where two ways meet.*a skip connection"),
+    "towers": (towers, "joins two paths.*join columns before the first Dense layer"),
+    "skip": (skip, r"'odd' \(Add\) joins two paths.*a skip connection"),
     "late columns": (
         late_columns,
-        r"'odd' \(Concatenate\) stands where two ways meet.*join columns in front of",
+        r"'odd' \(Concatenate\) joins two paths.*join columns before",
     ),
     "product": (
         lambda i: L.Multiply(name="odd")(list(i.values())),
@@ -468,7 +468,7 @@ REFUSED = {
     ),
     "sum of three": (
         lambda i: L.Add(name="odd")([*i.values(), i["age"]]),
-        r"\(Add\) joins more than two tensors; join two of them at a time",
+        r"\(Add\) joins more than two tensors. Join two of them at a time",
     ),
     "layer norm": (
         both(L.LayerNormalization(name="odd")),
@@ -482,7 +482,7 @@ REFUSED = {
     "rows": (lambda i: L.Concatenate(0, name="odd")(list(i.values())), "'odd'.*mixes rows"),
     "changed": (
         lambda i: L.CategoryEncoding(3, "one_hot", name="odd")(L.Rescaling(2.0)(i["age"])),
-        "'odd'.*column that was changed before; apply it to the column",
+        "'odd'.*column that was changed before. Apply it to the column",
     ),
     "other categories": (
         lambda i: L.Concatenate()([L.CategoryEncoding(k, "one_hot")(i["age"]) for k in (3, 4)]),
@@ -496,7 +496,7 @@ REFUSED = {
         lambda i: L.Flatten()(L.Dense(2, name="odd")(L.Embedding(3, 2)(i["age"]))),
         r"'odd'.*shape \(1, 2\).*with a Flatten",
     ),
-    "outputs": (None, "2 inputs and 2 outputs; it must have one output"),
+    "outputs": (None, "2 inputs and 2 outputs. It must have one output"),
     "early output": (False, "gives out values from before its last layer"),
 }
 
@@ -527,7 +527,7 @@ def test_two_columns_of_one_name_are_refused():
     i = {n: keras.Input((size,), name=n) for n, size in {"a": 2, "a_1": 1}.items()}
     source = keras.Model(i, L.Dense(1)(L.Concatenate()(list(i.values()))))
     with pytest.raises(
-        ModelNotSupportedError, match="would be called 'a_1'; give its inputs other"
+        ModelNotSupportedError, match=r"would be called 'a_1'\. Give its inputs other"
     ):
         Model.of(source)
 
@@ -733,17 +733,17 @@ class OwnModel(keras.Model):
         ([L.Dense(4, "relu6", name="odd"), L.Dense(1)], "'odd'.*activation 'relu6'"),
         (
             [L.Dense(4), L.LayerNormalization(name="odd"), L.Dense(1)],
-            "'odd' .LayerNormalization.*train the model with BatchNormalization",
+            "'odd' .LayerNormalization.*Train the model with BatchNormalization",
         ),
         ([L.Dense(4), L.LeakyReLU(name="odd"), L.Dense(1)], "'odd' .LeakyReLU.*only Dense"),
         ([L.Dense(4), L.ReLU(6.0, name="odd"), L.Dense(1)], "'odd' .ReLU. has max_value=6"),
         ([L.Dense(4), L.ReLU(negative_slope=0.1, name="odd"), L.Dense(1)], "'odd'.*slope=0.1"),
         ([L.Dense(4), L.ReLU(threshold=1.0, name="odd"), L.Dense(1)], "'odd'.*threshold=1.0"),
-        ([L.Dense(4, name="one"), L.Dense(1, name="two")], "'one'.*'two'.*merge"),
+        ([L.Dense(4, name="one"), L.Dense(1, name="two")], "'one'.*'two'.*Merge"),
         ([L.Dense(1, "sigmoid", name="odd"), L.Dense(1, name="two")], "'odd'.*followed by.*'two'"),
         ([L.Dense(2, "sigmoid", name="odd")], "'odd'.*sigmoid to 2 outputs"),
         ([L.Dense(1, "softmax", name="odd")], "'odd'.*always 1"),
-        ([L.Dense(2, "relu", name="odd")], "ends in a ReLU behind layer 'odd'"),
+        ([L.Dense(2, "relu", name="odd")], "ends in a ReLU after layer 'odd'"),
         ([Doubling(1, name="odd")], "'odd' .Doubling. is a class of your own"),
         ([L.Dropout(0.1)], "no Dense layer"),
         ([L.Dense(4), L.Reshape((2, 2)), L.Dense(1, name="odd")], r"'odd'.*rows of shape \(2, 2\)"),
@@ -758,7 +758,7 @@ def test_other_layers_are_refused_by_name(layers, message):
 def test_branches_are_refused():
     x = keras.Input((5,))
     h = L.Dense(3, "relu")(x)
-    with pytest.raises(ModelNotSupportedError, match=r"\(Multiply\) stands where two ways meet"):
+    with pytest.raises(ModelNotSupportedError, match=r"\(Multiply\) joins two paths"):
         Model.of(keras.Model(x, L.Dense(1)(h * h)))
 
 

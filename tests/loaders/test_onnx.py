@@ -604,7 +604,7 @@ def test_classes_that_are_named_in_two_ways(tmp_path):
 
 def test_attributes_of_another_type(tmp_path):
     nodes = [node("Constant", [], ["c"], value=3), node("MatMul", ["x", "c"], ["y"])]
-    with pytest.raises(ModelNotSupportedError, match=r"\(Constant\) holds 'value'; only numbers"):
+    with pytest.raises(ModelNotSupportedError, match=r"\(Constant\) holds 'value'. Only numbers"):
         NetworkOf(write(tmp_path / "constant.onnx", nodes))
     path = write(tmp_path / "transform.onnx", [classifier(post_transform=3)], CONSTANTS)
     with pytest.raises(ModelNotSupportedError, match="2 classes and post_transform '3'"):
@@ -879,7 +879,7 @@ REFUSED = {
             *HEAD,
         ],
         {"C4": C4},
-        "'odd' .BatchNormalization. is in training mode; export with model.eval",
+        "'odd' .BatchNormalization. is in training mode. Export with model.eval",
     ),
     "batch_norm_between_two_relus": (
         after_hidden(
@@ -895,7 +895,7 @@ REFUSED = {
             node("Add", ["h", "a1"], ["g"], name="join"), node("MatMul", ["g", "W2"], ["y"])
         ),
         {},
-        "'join' .Add. stands where two ways meet.*skip",
+        "'join' .Add. joins two paths.*skip",
     ),
     "square_alone": (
         [node("Mul", ["x", "x"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
@@ -908,9 +908,9 @@ REFUSED = {
             node("MatMul", ["h", "W2"], ["y"], name="two"),
         ],
         {},
-        "'one' .MatMul. and .*'two' .MatMul.*merge",
+        "'one' .MatMul. and .*'two' .MatMul.*Merge",
     ),
-    "ends_in_relu": ([*FIRST, node("Relu", ["a1"], ["y"])], {}, "ends in a ReLU behind .*MatMul"),
+    "ends_in_relu": ([*FIRST, node("Relu", ["a1"], ["y"])], {}, "ends in a ReLU after .*MatMul"),
     "divided_by_rows": (
         [node("Div", ["c", "x"], ["q"], name="odd"), node("MatMul", ["q", "W1"], ["y"])],
         {"c": np.float32(1.0)},
@@ -944,7 +944,7 @@ REFUSED = {
             node("MatMul", ["q", "W1"], ["y"]),
         ],
         {"S": S[:, None]},
-        "'odd' .Mul. acts on transposed rows; export it without Transpose",
+        "'odd' .Mul. acts on transposed rows. Export it without Transpose",
     ),
     "equal_codes_out_of_order": (
         [

@@ -135,7 +135,7 @@ def test_damaged_description_is_refused(tmp_path, change):
     path = tmp_path / "model.npz"
     pp.Model.of(pp.Network([(np.array([[1.0, 0.5]]), np.array([-0.4]))])).save(path)
     rewritten(path, change)
-    with pytest.raises(ModelFileError, match=r"save the model again with Model.save"):
+    with pytest.raises(ModelFileError, match=r"Save the model again with Model.save"):
         pp.Model.of(path)
 
 

@@ -215,7 +215,7 @@ def test_targets_are_compared_by_value(labels, targets):
     [
         ([0, 1], True, r"target True is not a class of the model \(did you mean 1\?\)"),
         ([0, 1], "1", r"did you mean 1\?"),
-        ([0, 1], 1.5, "target 1.5 is not a class of the model; its classes are 0, 1"),
+        ([0, 1], 1.5, "target 1.5 is not a class of the model. Its classes are 0, 1"),
         ([False, True], "True", r"did you mean True\?"),
         ([0, 1], [1], r"target \[1\] is not a class"),
         ([0, 1], np.array([0, 1]), "is not a class"),
@@ -345,7 +345,9 @@ def test_other_labels_than_model_s_are_refused():
     pipe = make_pipeline(
         ColumnTransformer([("w", OneHotEncoder(), ["job"])]), LogisticRegression()
     ).fit(frame, y)
-    with pytest.raises(SchemaError, match=r"the model knows .*'smith', the schema"):
+    with pytest.raises(
+        SchemaError, match=r"labels of the model are .*'smith', and those of the schema"
+    ):
         Model.of(pipe).with_schema(Schema([Categorical("job", ["clerk", "cook"])]))
     with pytest.raises(SchemaError, match="categories without an order"):
         Model.of(pipe).with_schema(Schema([Ordinal("job", ["clerk", "cook", "poet", "smith"])]))
@@ -388,7 +390,7 @@ def test_numbers_that_are_yes_or_no_or_few_levels():
             None,
         ),
         (PowerTransformer(), r"PowerTransformer\).*Apply this step to the table beforehand", None),
-        (MinMaxScaler(clip=True), "clip=True.*fit it with clip=False", MinMaxScaler()),
+        (MinMaxScaler(clip=True), "clip=True.*Fit it with clip=False", MinMaxScaler()),
         (
             SimpleImputer(add_indicator=True),
             "add_indicator=True.*Fit it with",
@@ -469,7 +471,7 @@ def test_probabilities_of_its_own_are_refused(data):
     ],
 )
 def test_not_fitted_is_refused(model, name):
-    with pytest.raises(ModelNotSupportedError, match=rf"{name}.*not fitted; call fit\(\)"):
+    with pytest.raises(ModelNotSupportedError, match=rf"{name}.*not fitted. Call fit\(\)"):
         Model.of(model)
 
 
@@ -749,7 +751,7 @@ def test_cutoff_of_linear_classifier_needs_its_probabilities(binary):
 
 def test_linear_classifier_of_several_labels_is_rejected(binary):
     ridge = RidgeClassifier().fit(binary.X, np.stack([binary.y, 1 - binary.y], axis=1))
-    with pytest.raises(ModelNotSupportedError, match="train one model for each label"):
+    with pytest.raises(ModelNotSupportedError, match="Train one model for each label"):
         Model.of(ridge)
 
 

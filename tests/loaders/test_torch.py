@@ -426,7 +426,7 @@ def test_module_that_cannot_be_copied_is_read_on_cpu(monkeypatch):
 
     module = Fixed(4)
     monkeypatch.setattr("proplace.loaders.torch._devices", lambda module: {"cuda"})
-    with pytest.raises(ModelNotSupportedError, match=r"\(not this one\); give module.cpu\(\)"):
+    with pytest.raises(ModelNotSupportedError, match=r"\(not this one\). Give module.cpu\(\)"):
         Model.of(module)
     monkeypatch.undo()
     model = Model.of(module.cpu())
@@ -462,7 +462,7 @@ def test_names_come_from_user_s_schema():
     with pytest.raises(SchemaError, match="4 columns are named, the model takes 5"):
         Model.of(module).with_schema(user)
     binary = Schema([*user.features[:3], Binary("other", [0, 1]), user.features[3]])
-    with pytest.raises(SchemaError, match="describes 'other', which the model does not look at"):
+    with pytest.raises(SchemaError, match="describes 'other', which the model does not take"):
         Model.of(module).with_schema(binary)
     smaller = OneEmbeddingOfFour(6).eval()
     model = Model.of(smaller).with_schema(user)
@@ -838,13 +838,13 @@ def straight(m, x):
         ),
         (
             lambda m, x: m.d(torch.cat([x, F.relu(m.a(x))], dim=1)),
-            "cat in the forward.*two ways meet",
+            "cat in the forward.*joins two paths",
             lambda m, x: m.wide(torch.cat([x, m.emb(x[:, 0].long())], dim=1)),
         ),
-        (lambda m, x: m.c(F.relu(m.a(x) + m.a(-x))), "two ways meet", straight),
+        (lambda m, x: m.c(F.relu(m.a(x) + m.a(-x))), "joins two paths", straight),
         (
             lambda m, x: m.c(F.relu(m.b(h := F.relu(m.a(x))) + m.b(h))),
-            r"layer 'b' \(Linear\) stands where two ways meet",
+            r"layer 'b' \(Linear\) joins two paths",
             straight,
         ),
         (lambda m, x: (m.c(F.relu(m.a(x))), x)[1], "no Linear layer", straight),
@@ -879,7 +879,7 @@ def straight(m, x):
         ),
         (
             lambda m, x: m.c(F.relu(m.a(torch.log1p(x.abs())))),
-            "abs in the forward of Custom stands before.*to the table beforehand",
+            "abs in the forward of Custom comes before.*to the table beforehand",
             straight,
         ),
         (
@@ -939,29 +939,29 @@ def straight(m, x):
         ),
         (
             lambda m, x: m.wide(torch.cat([x, torch.ones_like(x)], dim=1)),
-            "ones_like in the forward of Custom stands before",
+            "ones_like in the forward of Custom comes before",
             straight,
         ),
         (
             lambda m, x: straight(m, x[:, :1] * torch.arange(1.0, 6.0)),
-            r"one column against several numbers.*write the column.*x\[:, \[0, 0, 0\]\]",
+            r"one column against several numbers.*Write the column.*x\[:, \[0, 0, 0\]\]",
             lambda m, x: straight(m, x[:, [0, 0, 0, 0, 0]] * torch.arange(1.0, 6.0)),
         ),
         (lambda m, x: straight(m, x - x[0]), "getitem in the forward.*mixes rows", straight),
         (lambda m, x: m.c(F.relu(m.a(x / torch.zeros(5)))), "divides by zero", straight),
         (
             lambda m, x: F.softmax(m.b(F.relu(m.a(x))), dim=0),
-            "takes the softmax over dim=0.*take it over dim=1",
+            "takes the softmax over dim=0.*Take it over dim=1",
             lambda m, x: F.softmax(m.b(F.relu(m.a(x))), dim=1),
         ),
         (
             lambda m, x: F.log_softmax(m.b(F.relu(m.a(x))), dim=0),
-            "takes the softmax over dim=0.*take it over dim=1",
+            "takes the softmax over dim=0.*Take it over dim=1",
             lambda m, x: F.log_softmax(m.b(F.relu(m.a(x))), dim=1),
         ),
         (
             lambda m, x: F.softmax(m.b(F.relu(m.a(x))), dim=1)[:, 1],
-            "takes some of the probabilities behind softmax.*return all of them",
+            "takes some of the probabilities after softmax.*Return all of them",
             lambda m, x: F.softmax(m.b(F.relu(m.a(x))), dim=1),
         ),
         (
@@ -1015,7 +1015,7 @@ def test_several_tensors():
         def forward(self, x):
             return self.module(x[:, :3], x[:, 3:].long())
 
-    with pytest.raises(ModelNotSupportedError, match=r"takes numbers, codes; wrap it.*x\[:, 3:\]"):
+    with pytest.raises(ModelNotSupportedError, match=r"takes numbers, codes. Wrap it.*x\[:, 3:\]"):
         Model.of(Two())
     X = rows()[:, [1, 2, 4, 0]]
     check(Rows(Two()), X)
@@ -1049,7 +1049,7 @@ def test_too_many_categories():
     module = nn.Sequential(Columns([0]), nn.Embedding(1001, 2), nn.Flatten(), nn.Linear(2, 1))
     module[0].forward = lambda x: x[:, :1].long()
     with pytest.raises(
-        ModelNotSupportedError, match="knows 1,001 categories of a column; at most 1,000"
+        ModelNotSupportedError, match=r"has 1,001 categories of a column\. At most 1,000"
     ):
         Model.of(module)
     module[1] = nn.Embedding(1000, 2)
@@ -1111,7 +1111,7 @@ def test_complex_weights_are_refused():
 @pytest.mark.parametrize(
     ("layer", "hint"),
     [
-        (nn.BatchNorm1d(8), r"training mode.*call module.eval\(\)"),
+        (nn.BatchNorm1d(8), r"training mode.*Call module.eval\(\)"),
         (nn.BatchNorm1d(8, track_running_stats=False), "no running statistics.*track_running"),
         (nn.LayerNorm(8), "with BatchNorm1d in its place"),
         (nn.GroupNorm(2, 8), "with BatchNorm1d in its place"),
@@ -1140,10 +1140,10 @@ def test_other_layers_are_refused_by_name(layer, hint):
     [
         (
             nn.Sequential(nn.Linear(3, 2), nn.Dropout(), nn.Linear(2, 2)),
-            "'0'.*and layer '2'.*merge",
+            "'0'.*and layer '2'.*Merge",
         ),
-        (nn.Sequential(nn.Linear(3, 2), nn.ReLU()), "ends in a ReLU behind layer '0'"),
-        (nn.Sequential(nn.ReLU(), nn.Linear(3, 2)), "layer '0'.*in front of the first"),
+        (nn.Sequential(nn.Linear(3, 2), nn.ReLU()), "ends in a ReLU after layer '0'"),
+        (nn.Sequential(nn.ReLU(), nn.Linear(3, 2)), "layer '0'.*before the first"),
         (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid(), nn.Linear(2, 1)), "'1' .Sigmoid. is foll"),
         (nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()), "'1' .Sigmoid.*2 outputs"),
         (nn.Sequential(nn.Linear(3, 1), nn.Softmax(1)), "'1' .Softmax.*always 1"),

@@ -147,7 +147,7 @@ def test_batch_norm_in_training_mode(tmp_path):
         Model.of(module)
     training = {"training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False}
     with pytest.raises(
-        ModelNotSupportedError, match=r"is in training mode; export with model.eval"
+        ModelNotSupportedError, match=r"is in training mode. Export with model.eval"
     ):
         Model.of(export(module, tmp_path / "a.onnx", "old", **training))
     module.eval()
@@ -169,7 +169,7 @@ def test_torch_script_is_sent_to_its_export(tmp_path):
     module = MODULES["sigmoid"]().eval()
     traced = torch.jit.trace(module, torch.zeros(2, WIDTH))
     with pytest.raises(
-        ModelNotSupportedError, match=r"give the nn.Module it was made from, or export it"
+        ModelNotSupportedError, match=r"Give the nn.Module it was made from, or export it"
     ):
         Model.of(traced)
     path = export(traced, tmp_path / "m.onnx", "old")

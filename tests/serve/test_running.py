@@ -79,7 +79,7 @@ def test_port_current_is_one_sentence(folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         found = run("serve", "--port", taken.getsockname()[1])
     assert found.returncode == 1
-    assert "give another --port" in " ".join(found.stderr.split())
+    assert "Give another --port" in " ".join(found.stderr.split())
 
 
 class Command:

@@ -176,7 +176,7 @@ def test_damaged_pages_of_parquet_are_noticed_when_it_is_opened(tmp_path):
             refused.append(str(error))
     assert len(refused) > 5
     for words in refused:
-        assert re.search("not a Parquet file, or a damaged one .*; write it again", words)
+        assert re.search("not a Parquet file, or a damaged one .*. Write it again", words)
 
 
 def test_text_in_parquet_that_is_not_text(tmp_path):

@@ -161,7 +161,7 @@ def _too_short(n: int, coverage: Fraction) -> str:
         return f"{text}; and {SHAPE + 1} are needed for any coverage"
     left = n - SHAPE
     allowed = f"{math.floor(1000 * left / (left + 1)) / 1000:g}"
-    return f"{text}; these allow coverage={allowed} at most"
+    return f"{text}. These allow coverage={allowed} at most"
 
 
 def _unlike(frozen: list[str], outside: int, size: int) -> str:

@@ -78,7 +78,7 @@ class Rows:
         if not refused[free].any():
             raise InputError(
                 f"none of the {len(free)} rows of X that can be held out is refused by the current "
-                f"model; give the people to explain as people=... (their labels are not needed)",
+                f"model. Give the people to explain as people=... (their labels are not needed)",
                 name="people",
             )
         return cls(given, labels, groups, np.setdiff1d(everybody, free), free[refused[free]])
@@ -95,7 +95,7 @@ class Rows:
         if len(bad) == len(self.people):
             raise InputError(
                 f"none of the {len(bad)} refused people that are held out can be explained by the other "
-                f"rows: {bad[min(bad)].reason}; give the people to explain as people=...",
+                f"rows: {bad[min(bad)].reason}. Give the people to explain as people=...",
                 name="people",
             )
         return self.taken(np.delete(self.people, list(bad)))
@@ -137,11 +137,11 @@ def refitted(
         for model in models:
             if model is None:
                 raise OptionError(
-                    "train returned None; it must return the new model", name="train", value=train
+                    "train returned None. It must return the new model", name="train", value=train
                 )
             if any(model is other for other in (source, *found)):
                 raise OptionError(
-                    "train returned the same model twice, or the current one; it must make a new model "
+                    "train returned the same model twice, or the current one. It must make a new model "
                     "in each call",
                     name="train",
                 )
@@ -178,8 +178,8 @@ def check_refits(
         return
     if not (hasattr(source, "get_params") and hasattr(source, "fit")):
         raise OptionError(
-            f"refits can clone scikit-learn estimators only, and this is a {type(source).__name__}; "
-            "give a function train(rows) that returns a new model trained on the rows at these "
+            f"refits can clone scikit-learn estimators only, and this is a {type(source).__name__}. "
+            "Give a function train(rows) that returns a new model trained on the rows at these "
             "positions of X (train=...), or models that are trained already (retrained=[...])",
             name="train",
         )
@@ -201,8 +201,8 @@ def _labels(model: Model, y: object, count: int) -> Any:
     strange = [label for label in known if label not in model.classes]
     if strange:
         raise InputError(
-            f"y holds {listing(strange)}, and the classes of the model are {listing(model.classes)}; "
-            "give the labels that the model was trained with",
+            f"y holds {listing(strange)}, and the classes of the model are {listing(model.classes)}. "
+            "Give the labels that the model was trained with",
             name="y",
         )
     return labels

@@ -231,7 +231,7 @@ class CalibrationTask:
             if found is not None:
                 return found
         raise InputError(
-            f"no training row is robust for class {self.label} at any delta; give rows that "
+            f"no training row is robust for class {self.label} at any delta. Give rows that "
             "the network puts further inside the class",
             name="X",
         )

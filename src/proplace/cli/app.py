@@ -104,7 +104,7 @@ def _report(error: Exception) -> int:
         if type(error).__name__ != "NoArgsIsHelpError":  # it has printed the help
             words = " ".join(str(usage.format_message()).split()).rstrip(".")
             command = getattr(getattr(usage, "ctx", None), "command_path", "proplace")
-            tell(f"error: {words}; see: {command} --help")
+            tell(f"error: {words}. See: {command} --help")
         return int(usage.exit_code)
     tell(f"error: {_sentence(error)}")
     return 1
@@ -116,4 +116,4 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     words = " ".join(str(error).split())
-    return f"something unexpected happened ({type(error).__name__}: {words}); see --debug"
+    return f"something unexpected happened ({type(error).__name__}: {words}). See --debug"

@@ -158,7 +158,7 @@ def _described(model: Model, base: Model) -> Model:
         return model.with_schema(schema.unscaled() if model.has_preprocessing else schema)
     except SchemaError as error:
         raise SchemaError(
-            f"the schema of the promises does not fit the new model ({error}); describe its columns "
+            f"the schema of the promises does not fit the new model ({error}). Describe its columns "
             "with schema in the project file",
             name="schema",
         ) from None

@@ -157,7 +157,7 @@ def _class_numbers(model: Model, table: TableFile, frame: pd.DataFrame, column: 
         row, cell = int(frame.index[n]), cells.iloc[n]
         raise TableError(
             f"{table.path}, row {row}, column {short(column)}: {short(cell)} is not a class of the "
-            f"model; its classes are {listing(model.classes)}",
+            f"model. Its classes are {listing(model.classes)}",
             name=column,
             value=cell,
             row=row,

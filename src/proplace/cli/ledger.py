@@ -294,7 +294,7 @@ def withdraw(
     place: Place,
     number: Number,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Reason; it stays forever (no personal data).")
+        str, typer.Option(metavar="TEXT", help="Reason. It stays forever (no personal data).")
     ],
 ) -> None:
     """Withdraw a promise.
@@ -348,7 +348,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write all entries as JSON lines; they hold no personal data.",
+            help="Write all entries as JSON lines. They hold no personal data.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -427,12 +427,12 @@ def _check_day(day: str | None) -> None:
         date = datetime.date.fromisoformat(day)
     except ValueError:
         raise OptionError(
-            f"--expires {day!r} is not a day; give one such as 2027-03-31",
+            f"--expires {day!r} is not a day. Give one such as 2027-03-31",
             name="--expires",
             value=day,
         ) from None
     if f"{date}" < now()[:10]:
-        raise OptionError(f"--expires {day} is over; give a later day", name="--expires", value=day)
+        raise OptionError(f"--expires {day} is over. Give a later day", name="--expires", value=day)
 
 
 # -- facts -----------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def stop_on_signal() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        tell("interrupted; repeat the command to resume")
+        tell("interrupted. Repeat the command to resume")
         raise typer.Exit(128 + (came or [signal.SIGINT])[0]) from None
     finally:
         for number in ours:

@@ -81,7 +81,7 @@ def _serve(project: Project, address: tuple[str, int], token: str | None, *, cre
         listening = listen(*address)
     except OSError as error:
         raise OptionError(
-            f"cannot listen on {address[0]} port {address[1]} ({error.strerror}); give another --port",
+            f"cannot listen on {address[0]} port {address[1]} ({error.strerror}). Give another --port",
             name="--port",
         ) from None
     code = secrets.token_urlsafe(24)

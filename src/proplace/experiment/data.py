@@ -310,7 +310,7 @@ def _find(name: str, source: Source, folder: Path) -> Path:
         if (folder / candidate).exists():
             return folder / candidate
     raise InputError(
-        f"{folder} holds none of {', '.join(names)}; give the folder of the data sets",
+        f"{folder} holds none of {', '.join(names)}. Give the folder of the data sets",
         name="folder",
         value=folder,
     )
@@ -332,7 +332,7 @@ def _download(source: Source) -> Path:
         except Exception as error:  # whatever the network layers raise
             problem = error
     raise InputError(
-        f"{source.file} could not be downloaded ({problem}); put it into a folder and give that "
+        f"{source.file} could not be downloaded ({problem}). Put it into a folder and give that "
         f"folder, or set {FOLDER_VARIABLE}",
         name=source.file,
     ) from problem

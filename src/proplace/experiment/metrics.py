@@ -143,7 +143,7 @@ def evaluate(
     points = _points(counterfactuals, net, schema)
     if len(points) != len(X):
         raise InputError(
-            f"there are {len(points)} counterfactuals for {len(X)} originals; give one row each (an "
+            f"there are {len(points)} counterfactuals for {len(X)} originals. Give one row each (an "
             "empty one where none was found)",
             name="counterfactuals",
         )
@@ -202,7 +202,7 @@ def _points(answers: Answers, net: Network, schema: Schema | None) -> Array:
     if np.isinf(points).any():
         row = int(np.flatnonzero(np.isinf(points).any(axis=1))[0])
         raise InputError(
-            f"counterfactuals: row {row} is infinite; leave it empty (NaN) if none",
+            f"counterfactuals: row {row} is infinite. Leave it empty (NaN) if none",
             name="counterfactuals",
             row=row,
         )

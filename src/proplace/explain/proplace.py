@@ -249,7 +249,7 @@ class Proplace(Explainer):
             name = "region" if self.region != "hull" else "search"
             raise OptionError(
                 f"typical=True needs region='hull' and search='tree', not {name}="
-                f"{getattr(self, name)!r}; leave typical out",
+                f"{getattr(self, name)!r}. Leave typical out",
                 name="typical",
                 value=True,
             )
@@ -374,7 +374,7 @@ def _column_weights(schema: Schema, weights: Weights | None, rows: Array, units:
         found[span] = not_negative(f"the weight of {feature.name}", weights.get(feature.name, 1.0))
     if not found.any():
         raise OptionError(
-            "weights must not all be 0; give at least one feature more",
+            "weights must not all be 0. Give at least one feature more",
             name="weights",
             value=weights,
         )

@@ -189,7 +189,7 @@ def _column(people: Sequence[Explanation], by: Any) -> tuple[Hashable, list[Any]
         values = list(by)
         if len(values) != len(people):
             raise OptionError(
-                f"by has {len(values)} values for {len(people)} people; give one value for each person",
+                f"by has {len(values)} values for {len(people)} people. Give one value for each person",
                 name="by",
                 value=by,
             )
@@ -199,7 +199,7 @@ def _column(people: Sequence[Explanation], by: Any) -> tuple[Hashable, list[Any]
     if people and by not in known:
         raise OptionError(
             f"by names {short(by)}, which is neither a feature nor an id column"
-            f"{did_you_mean(by, known)}; name one of these, or give a Series with one value for "
+            f"{did_you_mean(by, known)}. Name one of these, or give a Series with one value for "
             "each person",
             name="by",
             value=by,
@@ -219,14 +219,14 @@ def _aligned(people: Sequence[Explanation], by: pd.Series[Any]) -> list[Any]:
         return list(by)
     if not by.index.is_unique:
         raise OptionError(
-            "the index of by has repeated labels; give a Series with the index of the explained table",
+            "the index of by has repeated labels. Give a Series with the index of the explained table",
             name="by",
         )
     values = dict(zip(by.index, by, strict=True))
     missing = next((label for label in labels if label not in values), None)
     if missing is not None:
         raise OptionError(
-            f"by has no value for person {short(missing)}; give a Series with the index of the "
+            f"by has no value for person {short(missing)}. Give a Series with the index of the "
             "explained table",
             name="by",
             value=missing,

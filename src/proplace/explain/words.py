@@ -115,7 +115,7 @@ class Wording:
             example = ", ".join(f"{label!r}: ..." for label in classes[:2])
             raise OptionError(
                 f"outcomes lists {len(given)} words by position, but the classes are "
-                f"{listing(classes)}; name them by label, such as {{{example}}}",
+                f"{listing(classes)}. Name them by label, such as {{{example}}}",
                 name="outcomes",
                 value=given,
             )

@@ -184,7 +184,7 @@ class Audit:
         at = int(np.searchsorted(self.ids, promise))
         if at == len(self.ids) or self.ids[at] != promise:
             raise OptionError(
-                f"promise {promise} was not open on {self.as_of}; it has no verdict",
+                f"promise {promise} was not open on {self.as_of}. It has no verdict",
                 name="promise",
                 value=promise,
             )
@@ -292,7 +292,7 @@ class Audit:
         if self.alarms:
             lines.append(
                 f"  ALARM: the original model contradicts its imported network, or a proof, in "
-                f"{_promises(len(self.alarms))}; see to_frame()['note']. Do not release it"
+                f"{_promises(len(self.alarms))}. See to_frame()['note']. Do not release it"
             )
         return "\n".join(lines)
 
@@ -521,7 +521,7 @@ def _renewed(audit: Audit, explainer: Any, n: int | None, wishes: dict[str, Any]
         table = pd.DataFrame([one["original"] for one in facts])
         result = explainer.explain(table, label, **json.loads(request) | wishes)
         if not result.complete:
-            raise LedgerError("the search was interrupted; renew again")
+            raise LedgerError("the search was interrupted. Renew again")
         replaces = {person: [one.promise for one in several] for person, several in people.items()}
         answers = tuple(one["answer"] for one in facts)
         batches.append(_Batch(result, expires, wording_of(facts[0]), replaces, answers))
@@ -544,7 +544,7 @@ def _keywords(request: Request) -> dict[str, Any]:
 def _check_explains(explainer: Any, net: Network) -> None:
     if not _explains(explainer, net):
         raise LedgerError(
-            "the explainer is not one of the audited model; fit one with "
+            "the explainer is not one of the audited model. Fit one with "
             "Proplace(new_model, delta).fit(table)",
             name="explainer",
         )

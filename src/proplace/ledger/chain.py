@@ -243,7 +243,7 @@ class Verifier:
     def _head(self, found: Verification) -> None:
         rows = self._connection.execute(sa.select(tables.head)).all()
         if [row.id for row in rows] != [1]:
-            found.add(f"the ledger must have one head, of number 1; it has {len(rows)}")
+            found.add(f"the ledger must have one head, of number 1. It has {len(rows)}")
         if rows:
             found.head = Head(rows[0].entries, rows[0].hash)
 

@@ -55,13 +55,13 @@ class Database:
             self.name = str(path)
             if not create and not path.is_file():
                 raise LedgerError(
-                    f"{path}: there is no ledger; create one with proplace ledger issue, or with "
+                    f"{path}: there is no ledger. Create one with proplace ledger issue, or with "
                     "Ledger(...)",
                     name=self.name,
                 )
             if not path.parent.is_dir():
                 raise LedgerError(
-                    f"{path}: there is no folder {path.parent}; create it first", name=self.name
+                    f"{path}: there is no folder {path.parent}. Create it first", name=self.name
                 )
             if "uri" not in url.query:
                 _make_private(path)
@@ -124,7 +124,7 @@ class Database:
             before = connection.execute(place).scalar()
             connection.exec_driver_sql("VACUUM FULL personal")
             same = connection.execute(place).scalar() == before
-        advice = "only the owner of the table may rewrite it; let them run VACUUM FULL personal"
+        advice = "only the owner of the table may rewrite it. Let them run VACUUM FULL personal"
         return advice if same else ""
 
     def close(self) -> None:
@@ -169,13 +169,13 @@ class Database:
         """Raise if the file, or the ledger in it, is not the one that was opened."""
         if self._file_now() != self._file:
             raise LedgerError(
-                f"{self.name}: the file was moved or replaced while it was open; put it back, or open "
+                f"{self.name}: the file was moved or replaced while it was open. Put it back, or open "
                 "the ledger at its new place",
                 name=self.name,
             )
         if _identity(connection) != self.identity:
             raise LedgerError(
-                f"{self.name}: holds another ledger than the one that was opened; put that one back, "
+                f"{self.name}: holds another ledger than the one that was opened. Put that one back, "
                 "or open this one again",
                 name=self.name,
             )
@@ -217,7 +217,7 @@ class Database:
         found = set(sa.inspect(connection).get_table_names())
         if found if self.is_sqlite else found & set(tables.metadata.tables):
             raise LedgerError(
-                f"{self.name}: holds other tables ({', '.join(sorted(found)[:3])}), not a ledger; give "
+                f"{self.name}: holds other tables ({', '.join(sorted(found)[:3])}), not a ledger. Give "
                 "another file or database",
                 name=self.name,
             )
@@ -230,7 +230,7 @@ class Database:
             found = {}
         if found.get("format") != FORMAT:
             raise LedgerError(
-                f"{self.name}: is not a ledger of promises; give the file of one", name=self.name
+                f"{self.name}: is not a ledger of promises. Give the file of one", name=self.name
             )
         if found.get("version") != str(VERSION):
             raise LedgerError(
@@ -304,7 +304,7 @@ def locked_head(connection: sa.Connection) -> Head:
     found = connection.execute(sa.select(tables.head).with_for_update()).all()
     if len(found) != 1:
         raise TamperedError(
-            f"the ledger has {len(found)} heads instead of one, so it was changed by hand; restore a "
+            f"the ledger has {len(found)} heads instead of one, so it was changed by hand. Restore a "
             "backup"
         )
     return Head(found[0].entries, found[0].hash)
@@ -334,7 +334,7 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
     if url is None or url.get_backend_name() not in ("sqlite", "postgresql"):
         scheme = text.partition("://")[0]
         raise LedgerError(
-            f"a ledger is a SQLite file or a PostgreSQL database, not {scheme}://...; give a path such "
+            f"a ledger is a SQLite file or a PostgreSQL database, not {scheme}://. Give a path such "
             "as promises.db, or postgresql://user@host/name",
             name="place",
             value=text,
@@ -344,7 +344,7 @@ def _url(place: str | os.PathLike[str]) -> sa.URL:
         return url.set(drivername="postgresql+psycopg")
     if url.database in (None, "", ":memory:"):
         raise LedgerError(
-            "a ledger cannot be in memory; give a path such as promises.db",
+            "a ledger cannot be in memory. Give a path such as promises.db",
             name="place",
             value=text,
         )

@@ -167,7 +167,7 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
             return next(iter(e.ids.values()))
         columns = f"the results have the id columns {listing(list(e.ids))}" if e.ids else ""
         raise LedgerError(
-            "every promise needs the id of a person; give ids='name of an id column', "
+            "every promise needs the id of a person. Give ids='name of an id column', "
             "ids={label of a row: id}, or one id per explanation"
             f"{'; ' if columns else ''}{columns}",
             name="ids",
@@ -176,7 +176,7 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
     if isinstance(ids, str):
         if ids not in e.ids:
             raise LedgerError(
-                f"ids={ids!r} is no id column of the results{did_you_mean(ids, e.ids)}; they have "
+                f"ids={ids!r} is no id column of the results{did_you_mean(ids, e.ids)}. They have "
                 f"{listing(list(e.ids)) if e.ids else 'none'}. Give ids={{label of a row: id}} instead",
                 name="ids",
                 value=ids,
@@ -189,7 +189,7 @@ def _given(result: Explanations, n: int, e: Explanation, ids: Ids) -> object:
     given = list(ids)
     if len(given) != len(result):
         raise LedgerError(
-            f"{len(given)} ids were given for {len(result)} explanations; give one each", name="ids"
+            f"{len(given)} ids were given for {len(result)} explanations. Give one each", name="ids"
         )
     return given[n]
 
@@ -212,7 +212,7 @@ def check_answers(result: Explanations, model: Model) -> None:
     for e, row in zip(found, model.encode(frame), strict=True):
         if row.tolist() != e.encoded_counterfactual.tolist():  # type: ignore[union-attr]
             raise LedgerError(
-                f"row {e.index!r}: its original units are not the proved point; explain it again"
+                f"row {e.index!r}: its original units are not the proved point. Explain it again"
             )
 
 
@@ -228,11 +228,11 @@ def draft(
     """Draft a promise from an explanation, or raise if something is not proved."""
     who = f"row {e.index!r}" + (f", alternative {e.rank}" if e.rank else "")
     if e.setting is None:
-        raise LedgerError(f"{who}: the explanation has no setting; explain it again")
+        raise LedgerError(f"{who}: the explanation has no setting. Explain it again")
     if e.counterfactual is None or any(
         n not in e.setting.schema.by_name for n in e.guaranteed_ranges
     ):
-        raise LedgerError(f"{who}: the explanation is incomplete; explain it again")
+        raise LedgerError(f"{who}: the explanation is incomplete. Explain it again")
     if e.certificate is None or e.encoded_counterfactual is None:
         raise LedgerError(
             f"{who}: the counterfactual has no certificate, and a promise needs one; search with "
@@ -311,8 +311,8 @@ def _proved(
     for member in members:
         if not any(_covers(one, member) for one in right):
             raise LedgerError(
-                f"{who}: its certificate does not prove this point for {member.name or 'the model'}; "
-                "explain it again"
+                f"{who}: its certificate does not prove this point for {member.name or 'the model'}. "
+                "Explain it again"
             )
     boxes = [
         (np.array(one.get("low", point)), np.array(one.get("high", point)))
@@ -328,7 +328,7 @@ def _proved(
         promised.append(range_box(e.setting.schema, e.encoded_counterfactual, e.guaranteed_ranges))
     if any((down < low).any() or (up > high).any() for down, up in promised):
         raise LedgerError(
-            f"{who}: the guaranteed ranges are wider than what its certificate proves; explain it "
+            f"{who}: the guaranteed ranges are wider than what its certificate proves. Explain it "
             "again"
         )
     return (low, high) if (low < high).any() else None
@@ -351,7 +351,7 @@ def _check_margin(
         if not facts["margin"] >= least * (1.0 - 1e-12):
             raise LedgerError(
                 f"{who}: its certificate proves a margin of {facts['margin']:g}, but the model "
-                f"({member.network.precision}) can lose {least:g} by rounding; explain it again without "
+                f"({member.network.precision}) can lose {least:g} by rounding. Explain it again without "
                 "margin="
             )
 
@@ -375,7 +375,7 @@ def _check(who: str, proof: Proof, guarantee: Guarantee) -> None:
         raise LedgerError(f"{who}: a proof of a fixed prediction cannot be promised")
     if not found.accepted:
         raise LedgerError(
-            f"{who}: its certificate does not hold ({found.reason}); explain it again"
+            f"{who}: its certificate does not hold ({found.reason}). Explain it again"
         )
 
 
@@ -384,7 +384,7 @@ def setting_of(result: Explanations) -> Setting:
     settings = {id(e.setting): e.setting for e in result if e.setting is not None}
     if len(settings) != 1:
         raise LedgerError(
-            "the explanations have no setting, or several; issue the results of each run by themselves"
+            "the explanations have no setting, or several. Issue the results of each run by themselves"
         )
     return next(iter(settings.values()))
 
@@ -535,7 +535,7 @@ def parts_of(folder: str | os.PathLike[str], ids: Ids) -> tuple[int, Iterator[Ex
     opened = open_results(folder)
     if not opened.certificates:
         raise LedgerError(
-            f"{folder}: has no certificates, and a promise needs one; explain the same input into "
+            f"{folder}: has no certificates, and a promise needs one. Explain the same input into "
             "another folder with certificates=True (batch.certificates)",
             name="certificates",
         )
@@ -559,7 +559,7 @@ def _check_ids(opened: Any, ids: Ids) -> None:
             continue
         if person in seen:
             raise LedgerError(
-                f"rows {seen[person]} and {index} have the same id {person!r}; give unique ids (such as "
+                f"rows {seen[person]} and {index} have the same id {person!r}. Give unique ids (such as "
                 "the number of an application), as another column or as {number of a row: id}",
                 name="ids",
                 value=person,
@@ -593,7 +593,7 @@ def check_current(connection: sa.Connection, model: Model, digest: str) -> None:
     if not _same_network(model, current):
         raise LedgerError(
             f"the answers were computed for another model than the current one ({current.origin.name}, "
-            f"set by entry {entry}); explain the people again with the current model",
+            f"set by entry {entry}). Explain the people again with the current model",
             name="result",
         )
 

@@ -210,7 +210,7 @@ class Ledger:
             row += e.rank == 0 or row < 0  # alternatives of one row follow each other
             if e.target != result[0].target:
                 raise LedgerError(
-                    "the result has several target classes; issue one class at a time",
+                    "the result has several target classes. Issue one class at a time",
                     name="result",
                 )
             if reason := skip_reason(e):
@@ -474,8 +474,8 @@ class Ledger:
             read = Archive(writer.connection).model(model).schema.by_name
             if base is not None and not set(read) & set(base.schema.by_name):
                 raise LedgerError(
-                    f"audit {audit} is of a model whose columns do not have the names of the promises; "
-                    "describe them with Model.of(model).with_schema(schema), audit it and approve "
+                    f"audit {audit} is of a model whose columns do not have the names of the promises. "
+                    "Describe them with Model.of(model).with_schema(schema), audit it and approve "
                     "that audit",
                     name="audit",
                     value=audit,
@@ -632,7 +632,7 @@ class Ledger:
                 unicodedata.normalize("NFC", reason),
             ):
                 raise LedgerError(
-                    "the reason contains the id of the person, and it stays after an erasure; leave "
+                    "the reason contains the id of the person, and it stays after an erasure. Leave "
                     "the id out",
                     name="reason",
                 )
@@ -706,7 +706,7 @@ def _check_same_table(latest: Model | None, schema: Schema) -> None:
     if latest is not None and not set(latest.schema.by_name) & set(schema.by_name):
         raise LedgerError(
             f"the promises of this ledger are about a table with {listing(latest.schema.by_name)}, and "
-            "the new counterfactuals have none of these columns; issue them into a ledger of their own",
+            "the new counterfactuals have none of these columns. Issue them into a ledger of their own",
             name="result",
         )
 
@@ -741,7 +741,7 @@ def _day(given: datetime.date | str | None) -> str:
         return datetime.date(date.year, date.month, date.day).isoformat()  # fails for pd.NaT
     except (TypeError, ValueError):
         raise LedgerError(
-            f"{given!r} is no day; give one such as 2027-03-31", name="day", value=given
+            f"{given!r} is no day. Give one such as 2027-03-31", name="day", value=given
         ) from None
 
 
@@ -752,7 +752,7 @@ def _expiry(given: datetime.date | str | None, time: str) -> str | None:
     day = _day(given)
     if day < time[:10]:
         raise LedgerError(
-            f"the expiry date {day} is over: today is {time[:10]}; give a later one",
+            f"the expiry date {day} is over: today is {time[:10]}. Give a later one",
             name="expires",
             value=given,
         )

@@ -493,14 +493,14 @@ def person_id(value: object) -> str | None:
         value = int(value) if value.is_integer() else value
     if isinstance(value, (list, set, dict, np.ndarray, pd.Series, pd.Index)):
         raise LedgerError(
-            f"an id is one value, not a {type(value).__name__}; give them one by one",
+            f"an id is one value, not a {type(value).__name__}. Give them one by one",
             name="ids",
             value=value,
         )
     text = "" if value is None or value is pd.NA or value is pd.NaT else str(value)
     if not text.isprintable():
         raise LedgerError(
-            f"the id {text!r} has characters that cannot be printed; give ids of plain text",
+            f"the id {text!r} has characters that cannot be printed. Give ids of plain text",
             name="ids",
             value=text,
         )

@@ -195,13 +195,13 @@ def check_open(promise: Promise, into: list[int], day: str) -> None:
         "redeemed": f"was redeemed already; attempts({number}) shows when",
         "renewed": f"was renewed: redeem {' or '.join(map(str, into)) or 'the new one'} instead",
         "withdrawn": f"was withdrawn; entries({number}) shows the reason",
-        "erased": "belongs to an erased person; issue a new promise",
+        "erased": "belongs to an erased person. Issue a new promise",
     }
     if state in closed:
         raise LedgerError(f"promise {number} {closed[state]}", name="promise", value=number)
     if day < promise.issued[:10]:
         raise LedgerError(
-            f"promise {number} was issued on {promise.issued[:10]}, after {day}; give a later day",
+            f"promise {number} was issued on {promise.issued[:10]}, after {day}. Give a later day",
             name="promise",
             value=number,
         )
@@ -419,7 +419,7 @@ def reading(source: object, base: Model) -> Model:
         if not model.has_preprocessing:
             raise InputError(
                 "the model names no columns, and the model of the promises scales or encodes the table "
-                f"first; give it with its preprocessing (a pipeline), {_DESCRIBE}, or give a Network "
+                f"first. Give it with its preprocessing (a pipeline), {_DESCRIBE}, or give a Network "
                 "(Model.of(model).network) that takes rows as that model encodes them",
                 name="model",
             )
@@ -448,12 +448,12 @@ def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
     if missing:
         hints = [f"{short(name)}{did_you_mean(name, list(cells))}" for name in missing]
         raise InputError(
-            f"the row has no value for {', '.join(hints)}; give all of {listing(features)}",
+            f"the row has no value for {', '.join(hints)}. Give all of {listing(features)}",
             name=missing[0],
         )
     if unknown and isinstance(person, Mapping):  # a table may have other columns, such as ids
         raise InputError(
-            f"no model has a feature {listing(unknown)}; give only values of {listing(features)}",
+            f"no model has a feature {listing(unknown)}. Give only values of {listing(features)}",
             name=str(unknown[0]),
             value=cells[unknown[0]],
         )
@@ -466,7 +466,7 @@ def _by_feature(cells: dict[Any, Any], features: Collection[str]) -> dict[Any, A
     names = {_composed(name): name for name in features}
     found = {names.get(_composed(name), name): cell for name, cell in cells.items()}
     if len(found) < len(cells):
-        raise InputError("the row has two values of the same name; give one", name="person")
+        raise InputError("the row has two values of the same name. Give one", name="person")
     return found
 
 
@@ -536,8 +536,8 @@ def _number(model: Model, label: Label) -> int:
         if isinstance(label, str) == isinstance(known, str) and known == label:
             return number
     raise TargetError(
-        f"the current model has the classes {listing(model.classes)}, but {short(label)} was promised; "
-        "give a model of the same classes",
+        f"the current model has the classes {listing(model.classes)}, but {short(label)} was promised. "
+        "Give a model of the same classes",
         name="model",
         value=label,
     )

@@ -191,7 +191,7 @@ class Archive:
         ).scalar()
         if found is None or sha256(found) != digest:
             raise TamperedError(
-                f"the {kind} {digest[:12]}... is missing from the ledger, or was changed; restore a "
+                f"the {kind} {digest[:12]}... is missing from the ledger, or was changed. Restore a "
                 "backup, after ledger.verify() has listed what else was changed"
             )
         return bytes(found)
@@ -225,7 +225,7 @@ def common_shifts(model: Model, terms: Sequence[Terms]) -> Shifts:
     rounding.
     """
     if not terms:
-        raise LedgerError("no promise is open, so there is no shift set to stay in; give a delta")
+        raise LedgerError("no promise is open, so there is no shift set to stay in. Give a delta")
     boxes: dict[str, Shifts] = {}
     for one in terms:
         # Training within the set takes the cut-off from it.
@@ -237,7 +237,7 @@ def common_shifts(model: Model, terms: Sequence[Terms]) -> Shifts:
         if encoding != one.model.encoding:
             raise DeltaError(
                 "the promised model scales or encodes its table differently, so this one cannot stay in "
-                "its shift set; retrain it with the same scalers and encoders, or use repair"
+                "its shift set. Retrain it with the same scalers and encoders, or use repair"
             )
         shifts = one.guarantee.current.shifts
         boxes[f"{shifts.digest} {shifts.trained_radii}"] = shifts.assume_encoding_of(one.model)
@@ -272,5 +272,5 @@ def _closer(low: Array, high: Array) -> tuple[Array, Array]:
         a, b = np.nextafter(a, np.inf), np.nextafter(b, -np.inf)
     good = a <= b
     if (~good & (low < high)).any():
-        raise DeltaError("the promised shift sets have almost no network in common; use repair")
+        raise DeltaError("the promised shift sets have almost no network in common. Use repair")
     return np.where(good, a, low), np.where(good, b, high)

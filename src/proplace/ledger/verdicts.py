@@ -73,7 +73,7 @@ NOTES = (
     "point only: the counterfactual is accepted; nothing is proved of the numbers around it, which the "
     "new model encodes as categories",
     "so near to the boundary of the class that rounding, or a tie, decides",
-    "ALARM: the network lies in the promised shift set, but the model refuses the counterfactual; keep "
+    "ALARM: the network lies in the promised shift set, but the model refuses the counterfactual. Keep "
     "both, and report it",
     "ALARM: the imported network accepts the counterfactual, the original model refuses it",
     "ALARM: the imported network refuses the counterfactual, the original model accepts it",

@@ -54,7 +54,7 @@ def read_object(source: object) -> Model:
 
         return from_sklearn(source)
     raise ModelNotSupportedError(
-        f"a {type(source).__name__} is not a model that is read; give a fitted scikit-learn "
+        f"a {type(source).__name__} is not a model that is read. Give a fitted scikit-learn "
         "classifier or pipeline, a torch module, a Keras model, a Network, or the path of a model "
         "file (.npz, .onnx)"
     )

@@ -3,14 +3,14 @@ r"""A retrained model, or another one, in the coordinates of the current model.
 Both models look at the same table. Let :math:`x` be a row as the current model encodes it and
 :math:`x'` the same row as the retrained one does, whose scalers and encoders were fitted again. Column
 by column :math:`x' = A x + a`: numbers are scaled in another way, categories stand in another order or
-lack another column. With :math:`u = s \odot x + t` for what the first layer in use sees and
+lack another column. With :math:`u = s \odot x + t` for what the current first layer sees and
 :math:`u' = M' (s' \odot x' + t') + c'` for the retrained one's,
 
 .. math::
     W' u' + b' = \underbrace{W' M' S' A S^{-1}}_{W''} u + b'' ,
 
 so that the retrained model is a network behind the input transform in use, and its parameters can be
-compared with those in use one by one. The identity holds for every row of the table, in floats to
+compared with those of the current model one by one. The identity holds for every row of the table, up to
 rounding. If nothing was fitted again, nothing is computed at all.
 
 A matrix :math:`M` in front of the layers in use (PCA) has no inverse in general. Then there must be a
@@ -57,7 +57,7 @@ _ROUNDING = 2.0**-48  # relative: far more than the roundings of a sum of a few 
 _SAFE = 2.0**-40  # relative: far more than the roundings of sums of thousands of products
 _SUBSETS = 256  # of numbers that may be true or false in a table
 
-_KEEP = "fit that step once, keep it when the model is retrained, and compare those models"
+_KEEP = "Fit that step once, keep it when the model is retrained, and compare those models"
 
 
 def models_of(sources: Sequence[object]) -> list[Model]:
@@ -83,25 +83,24 @@ def shifts_for(model: Model, delta: Delta) -> Shifts:
         return shifts
     if Threshold.of_box(shifts.encoding) != Threshold.of_box(model.coordinates):
         raise DeltaError(
-            "this box was made of models with another cut-off than the model in use, so that its "
-            "intervals are for other networks; make it behind the model in use, which has its cut-off: "
+            "this shift set belongs to models with another cut-off than the current model. Read the "
+            "current model with its cut-off and make the shift set again: "
             "model = Model.of(..., cutoff=...), then Shifts.bounding(models, source=model)",
             name="delta",
         )
     if shifts.encoding:
         raise DeltaError(
-            "this box was made of models that scale or encode their tables in another way than the "
-            "model in use (scalers or encoders that were fitted again), so that its intervals are for "
-            "other networks; make it behind the model in use: Shifts.bounding(models, source=model), "
-            "Shifts.learn(models, source=model), or proplace calibrate ... --coverage, with the same "
-            "schema",
+            "this shift set belongs to models that scale or encode their tables in another way than the "
+            "current model (scalers or encoders that were fitted again). Make it again with "
+            "Shifts.bounding(models, source=model), Shifts.learn(models, source=model), or "
+            "proplace calibrate ... --coverage, with the same schema",
             name="delta",
         )
     raise DeltaError(
-        "this box was made of bare networks, which do not say how their rows are encoded, and the "
-        "model in use encodes its table itself; make it of the models: Shifts.bounding(models, "
-        "source=model). If these networks do take rows as it encodes them (the same scalers and "
-        "encoders), state it: shifts.assume_encoding_of(model)",
+        "this shift set was made of networks without preprocessing, and the current model encodes "
+        "its table. Make it of the whole models: Shifts.bounding(models, source=model). If these "
+        "networks take rows in the encoding of the current model (the same scalers and encoders), "
+        "state it: shifts.assume_encoding_of(model)",
         name="delta",
     )
 
@@ -119,8 +118,8 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
     """
     if other.classes != base.classes:
         raise InputError(
-            f"the retrained model has the classes {listing(other.classes)}, the model in use "
-            f"{listing(base.classes)}; retrain it for the same classes"
+            f"the retrained model has the classes {listing(other.classes)}, the current model "
+            f"{listing(base.classes)}. Retrain it for the same classes"
         )
     other = described_as(base, other)
     A, a = _recoded(base, other)
@@ -136,15 +135,15 @@ def in_coordinates_of(base: Model, other: Model) -> Network:
     W, b = (
         W @ A,
         b + W @ a,
-    )  # first of the encoded rows, then of the inputs of the first layer in use
+    )  # first of the encoded rows, then of the inputs of the current first layer
     W = _behind_scale(base, W) if own.matrix is None else _behind_matrix(base, W)
     b = b - W @ own(np.zeros((1, base.network.inputs)))[0]
     bias: Array | None = b
     if base.network.layers[0].b is None:
         if np.abs(b).max() > _EXACT * (1.0 + np.abs(W).max()):
             raise InputError(
-                "the first layer in use has no bias, so the offsets of a scaler that was fitted again "
-                f"cannot be expressed in it; train it with a bias, or {_KEEP}"
+                "the current first layer has no bias, so it cannot express the offsets of a scaler that "
+                f"was fitted again. Train it with a bias, or keep the scaler. {_KEEP}"
             )
         bias = None
     layers = [(W, bias), *((layer.W, layer.b) for layer in net.layers[1:])]
@@ -243,8 +242,8 @@ def with_classes_of(base: Model, other: Model) -> Model:
     if other.bare and len(other.classes) == len(base.classes):
         return other.with_classes(base.classes)
     raise TargetError(
-        f"the model numbers its classes and does not say what they are, and the promises call them "
-        f"{listing(base.classes)}; say it, in the order of its outputs: "
+        f"the classes of the model have no labels, and those of the promises are "
+        f"{listing(base.classes)}. Name them in the order of the outputs: "
         f"Model.of(model).with_classes({list(base.classes)!r}), or classes in the project file"
     )
 
@@ -266,8 +265,8 @@ def with_cutoff_of(base: Model, other: Model) -> Model:
         return other.with_threshold(Threshold.of({label: p}, other.classes))
     except OptionError:
         raise TargetError(
-            f"the model in use has the cut-off {p} for {label!r}, and the model has the classes "
-            f"{listing(other.classes)}; state its own: Model.of(model, cutoff=...)",
+            f"the current model has the cut-off {p} for {label!r}, and the model has the classes "
+            f"{listing(other.classes)}. State its own: Model.of(model, cutoff=...)",
             name="cutoff",
             value=label,
         ) from None
@@ -279,7 +278,7 @@ def one_cutoff(bases: Sequence[Model]) -> Model | None:
     if len(found) > 1:
         words = listing([base.cutoff or "none" for base in bases])
         raise InputError(
-            f"the promises were made with several cut-offs ({words}); state that of the model: "
+            f"the promises were made with several cut-offs ({words}). State that of the model: "
             "Model.of(model, cutoff=...)",
             name="cutoff",
         )
@@ -292,13 +291,13 @@ def recoded(base: Model, other: Model, low: Array, high: Array) -> tuple[Array, 
     A model that neither names nor encodes its columns takes the rows of ``base`` as they are. If the
     models encode alike, so does any other, exactly. Else the ends are rounded outwards.
 
-    Raises InputError, with the reason, where the models look at other columns or labels.
+    Raises InputError, with the reason, if the models take other columns or labels.
     """
     if not (other.has_column_names or other.has_preprocessing):
         if other.network.inputs != base.network.inputs:
             raise InputError(
-                f"the network takes {other.network.inputs} columns, and the model in use encodes its "
-                f"table as {base.network.inputs}; give the model itself, which knows its columns"
+                f"the network takes {other.network.inputs} columns, and the current model encodes its "
+                f"table as {base.network.inputs}. Give the whole model, with the names of its columns"
             )
         return low, high
     named = (
@@ -331,9 +330,9 @@ def taking_rows_of(base: Model, other: Model) -> Model:
     other = _under_names_of(base, other)
     if other.classes != base.classes:
         raise InputError(
-            f"it has the classes {listing(other.classes)}, the model in use {listing(base.classes)}; "
-            "give a model of the same classes, in the same order, or a bare Network "
-            "(Model.of(...).network), whose classes count as those of the model in use"
+            f"it has the classes {listing(other.classes)}, the current model {listing(base.classes)}. "
+            "Give a model of the same classes, in the same order, or a Network "
+            "(Model.of(...).network), which takes the classes of the current model"
         )
     A, a = _recoded(base, other)
     net = other.network
@@ -371,9 +370,9 @@ def _under_names_of(base: Model, other: Model) -> Model:
         return other.with_names_of_table(base.schema.by_name)
     if len(other._columns) != len(base._columns):
         raise InputError(
-            f"it takes {len(other._columns)} columns without names, the model in use "
-            f"{len(base._columns)} ({listing(base._columns)}); give a model of the same columns, or one "
-            "that knows their names"
+            f"it takes {len(other._columns)} columns without names, the current model "
+            f"{len(base._columns)} ({listing(base._columns)}). Give a model of the same columns, or one "
+            "with column names"
         )
     plain = all(
         isinstance(f, Continuous) and (f.offset, f.scale) == (0.0, 1.0)
@@ -381,9 +380,9 @@ def _under_names_of(base: Model, other: Model) -> Model:
     )
     if not (plain or other.has_preprocessing):
         raise InputError(
-            "it does not say how it reads the table, which the model in use scales or encodes first; "
-            "give it together with its preprocessing (a pipeline), or as a bare Network "
-            "(Model.of(...).network) that takes rows as the model in use encodes them"
+            "it has no preprocessing, and the current model scales or encodes its table. Give it with "
+            "its preprocessing (a pipeline), or as a Network (Model.of(...).network) that takes rows "
+            "in the encoding of the current model"
         )
     return other.with_column_names(base._columns)
 
@@ -397,8 +396,8 @@ def _behind_scale(base: Model, W: Array) -> Array:
     if lost.any():
         name = base.schema.columns[int(np.argmax(lost))].name
         raise InputError(
-            f"the model in use multiplies column {name!r} by 0 and the retrained model does not, so "
-            f"that it has no weight in the first layer in use; {_KEEP}"
+            f"the current model multiplies column {name!r} by 0 and the retrained model does not, so "
+            f"no weight of the current first layer expresses it. {_KEEP}"
         )
     result: Array = W / np.where(scale == 0.0, 1.0, scale)
     return result
@@ -412,9 +411,9 @@ def _behind_matrix(base: Model, W: Array) -> Array:
     found = np.asarray(np.linalg.lstsq(M.T, W.T, rcond=None)[0].T, dtype=np.float64)
     if np.abs(found @ M - W).max() > _EXACT * np.abs(W).max():
         raise InputError(
-            "the model in use has a matrix in front of its first layer (PCA, an embedding, sums of "
-            "columns), and what the retrained model does to its columns is no function of what comes "
-            f"out of that matrix, so that their weights cannot be compared; {_KEEP}"
+            "the current model has a matrix before its first layer (PCA, an embedding, sums of "
+            "columns), and the first layer of the retrained model is not a function of the outputs of "
+            f"that matrix. Their weights cannot be compared. {_KEEP}"
         )
     return found
 
@@ -425,8 +424,8 @@ def _recoded(base: Model, other: Model) -> tuple[Array, Array]:
     unknown = [name for name in theirs.by_name if name not in mine.by_name]
     if unknown:
         raise InputError(
-            f"the other model looks at {listing(unknown)}, which the model in use does not; "
-            "compare models of the same columns, by the names of a table"
+            f"the other model takes {listing(unknown)}, which the current model does not. "
+            "Compare models of the same columns, by the names of a table"
         )
     A, a = np.zeros((theirs.width, mine.width)), np.zeros(theirs.width)
     for name, feature in theirs.by_name.items():
@@ -437,15 +436,15 @@ def _recoded(base: Model, other: Model) -> tuple[Array, Array]:
 
 
 def _feature(own: AnyFeature, new: AnyFeature) -> tuple[Array, Array]:
-    """Return how the columns of one feature are made from those in use."""
+    """Return how the columns of one feature are made from those of the current model."""
     if isinstance(own, Continuous):
         if isinstance(new, Binary) and not any(isinstance(v, str) for v in new.labels):
             low, high = (float(v) for v in new.labels)  # true or false in the other model's table
             new = Continuous(new.name, scaling=(low, high - low))
         if not isinstance(new, Continuous):
             raise InputError(
-                f"column {own.name!r} is a number to the model in use and labels "
-                f"({listing(new.labels)}) to the other; {_KEEP}"
+                f"column {own.name!r} is a number in the current model and has labels "
+                f"({listing(new.labels)}) in the other. {_KEEP}"
             )
         if (own.offset, own.scale) == (new.offset, new.scale):
             return np.ones((1, 1)), np.zeros(1)
@@ -459,8 +458,9 @@ def _feature(own: AnyFeature, new: AnyFeature) -> tuple[Array, Array]:
     if not known.all():
         missing = [label for label, ok in zip(own.labels, known, strict=True) if not ok]
         raise InputError(
-            f"the other model does not know {listing(missing)} of column {own.name!r}, which the "
-            "model in use does; give its encoder the categories, such as OneHotEncoder(categories=...)"
+            f"the encoder of the other model lacks {listing(missing)} of column {own.name!r}, which "
+            "the current model has. Give the encoder the categories, such as "
+            "OneHotEncoder(categories=...)"
         )
     return _solved(own, codes.reshape(len(labels), -1), recoded.reshape(len(labels), -1))
 
@@ -477,6 +477,6 @@ def _solved(own: AnyFeature, codes: Array, recoded: Array) -> tuple[Array, Array
     if np.abs(full @ found - recoded).max() > _EXACT * (1.0 + np.abs(recoded).max()):
         raise InputError(
             f"the levels of column {own.name!r} have other distances in the other model than in "
-            f"the one in use, which no weight of a single column expresses; {_KEEP}"
+            f"the current one, and no weight of a single column expresses that. {_KEEP}"
         )
     return found[:-1].T, found[-1]

@@ -101,7 +101,7 @@ class Flow:
         """Make a column of the table a category and return its name."""
         if not isinstance(column, Single) or column != Single(column.feature):
             raise ModelNotSupportedError(
-                f"{where} takes categories of a column that was changed before; apply it to the "
+                f"{where} takes categories of a column that was changed before. Apply it to the "
                 "column of the table itself"
             )
         source = self.sources[column.feature]
@@ -117,7 +117,7 @@ class Flow:
         """Note the value that a missing cell of a column counts as."""
         if not isinstance(column, Single) or column.label is not None:
             raise ModelNotSupportedError(
-                f"{where} fills missing values of a column that was mixed from others; put it first"
+                f"{where} fills missing values of a column that was mixed from others. Put it first"
             )
         source = self.sources[column.feature]
         if source.missing is None:  # a later imputer sees no missing cells any more

@@ -52,20 +52,20 @@ class Threshold(NamedTuple):
         if len(classes) != 2:
             raise _wrong(
                 f"a cut-off divides two classes, and the model has {len(classes)} "
-                f"({listing(classes)}); leave cutoff out",
+                f"({listing(classes)}). Leave cutoff out",
                 cutoff,
             )
         if not isinstance(cutoff, Mapping):
             if any(isinstance(label, str) for label in classes) or tuple(classes) != (0, 1):
                 raise _wrong(
                     f"cutoff={short(cutoff)} names no label, and the classes of the model are "
-                    f"{listing(classes)}; give the label: cutoff={{{classes[1]!r}: 0.7}}",
+                    f"{listing(classes)}. Give the label: cutoff={{{classes[1]!r}: 0.7}}",
                     cutoff,
                 )
             return cls(1, _probability(cutoff, cutoff))
         if len(cutoff) != 1:
             raise _wrong(
-                f"cutoff must hold one label, not {len(cutoff)}; give the label that the model accepts, "
+                f"cutoff must hold one label, not {len(cutoff)}. Give the label that the model accepts, "
                 f"as in {{{classes[1]!r}: 0.7}}",
                 cutoff,
             )
@@ -79,7 +79,7 @@ class Threshold(NamedTuple):
                 return number
         raise _wrong(
             f"cutoff names {short(label)}, which is not a class of the model"
-            f"{did_you_mean(label, classes)}; its classes are {listing(classes)}",
+            f"{did_you_mean(label, classes)}. Its classes are {listing(classes)}",
             cutoff,
         )
 

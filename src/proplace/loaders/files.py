@@ -103,7 +103,7 @@ def check_file(path: Path) -> str:
         raise ModelFileError(f"{path.name}: {reason}. Convert it once, if you trust it:{code}")
     if suffix not in (".npz", ".onnx"):
         raise ModelFileError(
-            f"{path.name}: files with suffix {suffix!r} are not read; save the model as one of "
+            f"{path.name}: files with suffix {suffix!r} are not read. Save the model as one of "
             ".npz, .onnx"
         )
     return suffix
@@ -114,7 +114,7 @@ def check_bytes(where: str, size: int, limit: int | None = None) -> None:
     limit = limits.MODEL_BYTES if limit is None else limit
     if size > limit:
         raise ModelFileError(
-            f"{where} has {size:,} bytes; at most {limits.readable(limit)} are read"
+            f"{where} has {size:,} bytes. At most {limits.readable(limit)} are read"
         )
 
 
@@ -136,7 +136,7 @@ def _check_size(path: Path) -> None:
         raise ModelFileError(f"{path}: no such file", name=path.name)
     if path.is_dir():
         raise ModelFileError(
-            f"{path}: this is a folder; give the path of one model file", name=path.name
+            f"{path}: this is a folder. Give the path of one model file", name=path.name
         )
     if not path.is_file():
         raise ModelFileError(f"{path}: this is not a regular file")
@@ -150,7 +150,7 @@ def read_network(path: Path) -> Network:
     """Read the network of an ``.npz`` file that ``save`` of a network or a model wrote."""
     if check_file(path) != ".npz":
         raise ModelFileError(
-            f"{path.name}: Network.load reads .npz files; read the model with Model.of({path.name!r}), "
+            f"{path.name}: Network.load reads .npz files. Read the model with Model.of({path.name!r}), "
             "whose .network holds its layers",
             name=path.name,
         )
@@ -192,7 +192,7 @@ def read_shifts(path: Path) -> shift_sets.Shifts:
     if not {"about", "encoding"} <= arrays.keys():
         raise ModelFileError(
             f"{path.name}: was written by another version of proplace (its description or encoding is "
-            "missing); make it again",
+            "missing). Make it again",
             name=path.name,
         )
     about, encoding = str(arrays.pop("about")), str(arrays.pop("encoding"))
@@ -202,7 +202,7 @@ def read_shifts(path: Path) -> shift_sets.Shifts:
         pairs = _layers(arrays, f"{end}_")
         if not pairs:
             raise ModelFileError(
-                f"{path.name}: holds no {end} ends of a layer; save it again", name=path.name
+                f"{path.name}: holds no {end} ends of a layer. Save it again", name=path.name
             )
         ends.append(Network(pairs, **parts, precision="float64", folds=None))
     _check_empty(path, arrays)
@@ -230,7 +230,7 @@ def _fold(path: Path, arrays: dict[str, Values], layer: int) -> Fold | None:
     if found and len(found) < len(names):
         raise ModelFileError(
             f"{path.name}: holds a part of what was folded into layer {layer + 1} "
-            f"({', '.join(found)}); save the network again",
+            f"({', '.join(found)}). Save the network again",
             name=path.name,
         )
     return Fold(**found) if found else None
@@ -266,21 +266,21 @@ def _array(path: Path, key: str, data: bytes, *, text: bool) -> Values:
             shape, fortran, dtype = _HEADERS[version](stream)
     except Exception as error:
         raise ModelFileError(
-            f"{where} is damaged ({error}); save the network again", name=path.name
+            f"{where} is damaged ({error}). Save the network again", name=path.name
         ) from None
     # numpy lets True pass for 1
     if len(shape) > 2 or not all(type(size) is int and size > 0 for size in shape):
         raise ModelFileError(
-            f"{where} has a shape that no layer has; save the network again", name=path.name
+            f"{where} has a shape that no layer has. Save the network again", name=path.name
         )
     kinds = "U" if text else "fiu"
     if dtype.kind not in kinds or (dtype.kind == "U" and shape):
         what = "one piece of text" if text else "real numbers"
-        raise ModelFileError(f"{where} has type {dtype}; it must hold {what}", name=path.name)
+        raise ModelFileError(f"{where} has type {dtype}. It must hold {what}", name=path.name)
     start = stream.tell()
     if len(data) - start != math.prod(shape) * dtype.itemsize:
         raise ModelFileError(
-            f"{where} has {len(data) - start} bytes, not those of shape {shape}; save the network "
+            f"{where} has {len(data) - start} bytes, not those of shape {shape}. Save the network "
             "again",
             name=path.name,
         )

@@ -33,7 +33,7 @@ _READ = (
     "IntegerLookup, CategoryEncoding, Embedding, Reshape, Concatenate, selections and arithmetic"
 )
 _OWN_SPREAD = (
-    "It divides each row by that row's own spread, which no fixed layer does; train the model with "
+    "It divides each row by that row's own spread, which no fixed layer does. Train the model with "
     "BatchNormalization in its place"
 )
 _HINTS = {
@@ -95,7 +95,7 @@ class _KerasModel:
         self.keras = _require_keras("reading a Keras model")
         if not isinstance(model, self.keras.Model):
             raise ModelNotSupportedError(
-                f"a Keras 3 model is read here, not {type(model).__name__}; models of the old "
+                f"a Keras 3 model is read here, not {type(model).__name__}. Models of the old "
                 "tf.keras must be saved as .keras and loaded with keras 3"
             )
         self.model = model
@@ -109,7 +109,7 @@ class _KerasModel:
         if len(functional._outputs) != 1:
             raise ModelNotSupportedError(
                 f"{self.trace.title} has {len(self.inputs)} inputs and {len(functional._outputs)} "
-                "outputs; it must have one output"
+                "outputs. It must have one output"
             )
         (result,) = self._walk(functional, values, "")
         self.trace.result(f"the output of {self.trace.title}", result)
@@ -121,7 +121,7 @@ class _KerasModel:
         if any(name.endswith("float16") for name in dtypes):
             raise ModelNotSupportedError(
                 f"{self.trace.title} computes in half precision ({', '.join(sorted(dtypes))}), which no "
-                "margin covers; build it again with the dtype policy 'float32' and give that model the "
+                "margin covers. Build it again with the dtype policy 'float32' and give that model the "
                 "same weights (set_weights)"
             )
         integers = (c for i in self.inputs if i.dtype in _INTEGERS for c in i.columns)
@@ -179,12 +179,12 @@ class _KerasModel:
             functional.call,
         ):
             raise ModelNotSupportedError(
-                f"{kind.__name__} is a model with its own call(), whose layers cannot be followed; "
-                "build it with keras.Sequential or the functional API"
+                f"{kind.__name__} is a model with its own call(), whose layers cannot be followed. "
+                "Build it with keras.Sequential or the functional API"
             )
         if not model.built:
             raise ModelNotSupportedError(
-                f"model {model.name!r} has no weights yet; give it a keras.Input, or call it once"
+                f"model {model.name!r} has no weights yet. Give it a keras.Input, or call it once"
             )
         graph = getattr(model, "_functional", model)
         return keras.Model(model.inputs, model.outputs) if graph is None else graph
@@ -205,7 +205,7 @@ class _KerasModel:
                 )
             if width > TABLE_COLUMNS:
                 raise ModelNotSupportedError(
-                    f"{where} takes {shape} numbers a row; at most {TABLE_COLUMNS:,} columns are read"
+                    f"{where} takes {shape} numbers a row. At most {TABLE_COLUMNS:,} columns are read"
                 )
             prefix = f"{name}_" if len(tensors) > 1 else "x"
             alone = width == 1 and len(tensors) > 1
@@ -236,11 +236,11 @@ class _KerasModel:
     def _taken(self, layer: _Layer) -> Any:
         if layer.kind == "Lambda":
             raise ModelNotSupportedError(
-                f"{layer.where} holds Python code, which is never read; write it with layers of Keras"
+                f"{layer.where} holds Python code, which is never read. Write it with layers of Keras"
             )
         if type(layer.own).__module__.partition(".")[0] != "keras":
             raise ModelNotSupportedError(
-                f"{layer.where} is a class of your own; only Keras' own layers are read"
+                f"{layer.where} is a class of your own. Only Keras' own layers are read"
             )
         handler = _HANDLERS.get(layer.kind)
         if handler is None:
@@ -304,7 +304,7 @@ def _arithmetic(layer: _Layer) -> Value:
         (sides,) = sides  # a layer such as Add takes a list
     if not isinstance(sides, list) or len(sides) != 2:
         raise ModelNotSupportedError(
-            f"{layer.where} joins more than two tensors; join two of them at a time"
+            f"{layer.where} joins more than two tensors. Join two of them at a time"
         )
     left, right = (x if isinstance(x, Value) else layer.model.numbers(x) for x in sides)
     return layer.trace.arithmetic(layer.where, _SIGNS[layer.kind], left, right)
@@ -339,7 +339,7 @@ def _activated(layer: _Layer, value: Value) -> Value:
     if not name:
         title = getattr(function, "__name__", type(function).__name__)
         raise ModelNotSupportedError(
-            f"{layer.where} has the activation {title!r}; only relu is read, and linear, sigmoid or "
+            f"{layer.where} has the activation {title!r}. Only relu is read, and linear, sigmoid or "
             "softmax at the end. Train the model with relu"
         )
     if name == "relu":
@@ -360,7 +360,7 @@ def _rectified(layer: _Layer, own: Any, value: Value) -> Value:
     if own.max_value is not None or own.negative_slope or own.threshold:
         raise ModelNotSupportedError(
             f"{layer.where} has max_value={own.max_value}, negative_slope={own.negative_slope}, "
-            f"threshold={own.threshold}; only the plain ReLU() is read"
+            f"threshold={own.threshold}. Only the plain ReLU() is read"
         )
     return layer.trace.relu(layer.where, value)
 
@@ -376,14 +376,14 @@ def _normalization(layer: _Layer) -> Value:
         own.axis == (1,) and value.entries.ndim > 1
     ):
         raise ModelNotSupportedError(
-            f"{layer.where} has axis={own.axis}; only axis=-1 or None is read"
+            f"{layer.where} has axis={own.axis}. Only axis=-1 or None is read"
         )
     mean, variance = own.input_mean, own.input_variance
     if mean is None and getattr(own, "mean", None) is not None:
         mean, variance = numbers(own.adapt_mean), numbers(own.adapt_variance)
     if mean is None or variance is None:
         raise ModelNotSupportedError(
-            f"{layer.where} is not adapted; call adapt() with the training rows"
+            f"{layer.where} is not adapted. Call adapt() with the training rows"
         )
     # Keras divides by the standard deviation, but never by less than its epsilon.
     mean = per_column(np.asarray(mean, np.float64))
@@ -397,7 +397,7 @@ def _normalization(layer: _Layer) -> Value:
 def _batch_norm(layer: _Layer) -> Value:
     own, value, numbers = layer.own, layer.value, layer.model.numbers
     if own.axis not in (-1, value.entries.ndim):
-        raise ModelNotSupportedError(f"{layer.where} has axis={own.axis}; only axis=-1 is read")
+        raise ModelNotSupportedError(f"{layer.where} has axis={own.axis}. Only axis=-1 is read")
     mean = numbers(own.moving_mean)
     deviation = np.sqrt(numbers(own.moving_variance) + own.epsilon)
     factor = numbers(own.gamma) if own.scale else np.ones_like(mean)
@@ -437,7 +437,7 @@ def _lookup(layer: _Layer) -> Value:
     own = layer.own
     if own.invert:
         raise ModelNotSupportedError(
-            f"{layer.where} has invert=True, which turns numbers into words; leave it out"
+            f"{layer.where} has invert=True, which turns numbers into words. Leave it out"
         )
     indices = own.output_mode == "int"
     words = [w.item() if isinstance(w, np.generic) else w for w in own.get_vocabulary()]
@@ -445,7 +445,7 @@ def _lookup(layer: _Layer) -> Value:
     labels = words[start:]
     if not labels:
         raise ModelNotSupportedError(
-            f"{layer.where} has no vocabulary; call adapt() with the training column"
+            f"{layer.where} has no vocabulary. Call adapt() with the training column"
         )
     check_labels(layer.where, len(labels))
     codes = range(start, start + len(labels))
@@ -499,6 +499,6 @@ def _require_keras(purpose: str) -> Any:
         raise MissingExtraError.of(
             "torch",
             "torch",
-            f"Keras is set to compute with {missing!r}, which is not installed; setting "
+            f"Keras is set to compute with {missing!r}, which is not installed. Set "
             "KERAS_BACKEND=torch in the environment",
         ) from error

@@ -187,7 +187,7 @@ class Chain:
         self._not_done(where)
         if self._state == "linear":
             raise ModelNotSupportedError(
-                f"{self._last} and {where} follow each other without a ReLU; merge them into one "
+                f"{self._last} and {where} follow each other without a ReLU. Merge them into one "
                 f"{self._linear} layer or put a ReLU between them"
             )
         if 0 in W.shape:
@@ -241,7 +241,7 @@ class Chain:
         """Take some outputs of the last linear layer and leave out the others."""
         if self.activation in ("softmax", "log_softmax"):
             raise ModelNotSupportedError(
-                f"{where} takes some of the probabilities behind {self._end}; return all of them"
+                f"{where} takes some of the probabilities after {self._end}. Return all of them"
             )
         W, b = self._layers[-1]
         chosen = list(places)
@@ -265,12 +265,12 @@ class Chain:
         self._not_done(where)
         if self.at_input:
             raise ModelNotSupportedError(
-                f"{where} acts on the input, in front of the first {self._linear} layer; "
-                "a ReLU is read only behind one"
+                f"{where} acts on the input, before the first {self._linear} layer; "
+                "a ReLU must follow one"
             )
         if self._waiting is not None:
             raise ModelNotSupportedError(
-                f"{where} acts on {self._waiting.where}, which follows a ReLU itself; put a "
+                f"{where} acts on {self._waiting.where}, which follows a ReLU itself. Put a "
                 f"{self._linear} layer between them, or leave one of the two ReLUs out"
             )
         self._state = "relu"
@@ -309,14 +309,14 @@ class Chain:
             raise ModelNotSupportedError(f"the model has no {self._linear} layer")
         if self._state == "relu":
             raise ModelNotSupportedError(
-                f"the model ends in a ReLU behind {self._last}; its outputs must be logits or "
+                f"the model ends in a ReLU after {self._last}. Its outputs must be logits or "
                 "probabilities. Remove the last ReLU"
             )
         if self.activation == "sigmoid" and self.width != 1:
             raise multi_label(self._end, self.width or 0)
         if self.activation in ("softmax", "log_softmax") and self.width == 1:
             raise ModelNotSupportedError(
-                f"{self._end} has a single output, whose softmax is always 1; use a sigmoid, or "
+                f"{self._end} has a single output, whose softmax is always 1. Use a sigmoid, or "
                 f"give the last {self._linear} layer one output for each class"
             )
         return Network(self._layers, precision=precision, folds=self._folds)

@@ -316,8 +316,8 @@ class Model:
         if isinstance(X, pd.DataFrame):
             if not (self.has_column_names or set(self.schema.by_name) <= set(X.columns)):
                 raise InputError(
-                    f"the model does not know the names of its {len(self._columns)} columns, and the "
-                    f"table has {listing(X.columns)}; give its columns in the order of the model, as "
+                    f"the {len(self._columns)} columns of the model have no names, and the "
+                    f"table has {listing(X.columns)}. Give its columns in the order of the model, as "
                     "table.to_numpy(), or name them once: model.with_column_names(list(table))"
                 )
             names = self._exported_names(X.columns)
@@ -386,7 +386,7 @@ class Model:
         if any(equal):  # True for a label 1
             hint = f" (did you mean {self.classes[equal.index(True)]!r}?)"
         raise TargetError(
-            f"target {given!r}{default} is not a class of the model{hint}; its classes are "
+            f"target {given!r}{default} is not a class of the model{hint}. Its classes are "
             f"{listing(self.classes)}: give the wanted one as target=...",
             name="target",
             value=label,
@@ -516,10 +516,10 @@ class Model:
             row = int(apart[0])
             ours = self.classes[int(self.network.predict(rows[row])[0])]
             raise ModelMismatchError(
-                f"{what} row {row}: the model itself says {said[row]!r}, what was read of it says "
-                f"{ours!r} ({len(apart)} of {len(X)} rows differ); the model was changed after "
-                "it was read, or does more than its parts say. Read it again with Model.of, or save "
-                "it in another format and compare"
+                f"{what} row {row}: the original model predicts {said[row]!r}, the imported network "
+                f"{ours!r} ({len(apart)} of {len(X)} rows differ). The model was changed after the "
+                "import, or computes something that its layers do not show. Read it again with "
+                "Model.of, or save it in another format and compare"
             )
 
     def check_rows(self, rows: Array, *, what: str = "training") -> None:
@@ -555,14 +555,14 @@ class Model:
             if self.threshold == threshold:
                 return self
             raise OptionError(
-                f"the model has the cut-off {self.cutoff} already; read it again from its source: "
+                f"the model has the cut-off {self.cutoff} already. Read it again from its source: "
                 "Model.of(source, cutoff=...)",
                 name="cutoff",
                 value={self.classes[threshold.number]: threshold.p},
             )
         if self._original is not None and self._probabilities is None and threshold.logit:
             raise ModelNotSupportedError(
-                f"{self.origin.name} gives labels and no probabilities, which a cut-off needs; export "
+                f"{self.origin.name} gives labels and no probabilities, which a cut-off needs. Export "
                 "it with its probabilities, or give the pipeline or module itself",
                 name="cutoff",
             )
@@ -592,7 +592,7 @@ class Model:
             for name in mine
             if name not in theirs
         ] + [
-            f"the schema describes {name!r}, which the model does not look at"
+            f"the schema describes {name!r}, which the model does not take"
             f"{did_you_mean(name, mine)}"
             for name in theirs
             if name not in mine
@@ -662,10 +662,10 @@ class Model:
         ]
         if own and scaled and not scaled_twice:
             raise SchemaError(
-                f"the network scales its own inputs, and the schema scales {scaled[0]!r} too; give "
-                "the model itself in place of the network (it knows its own encoding), or "
-                "scaling='none' for columns that the network takes as they are. If it was trained on "
-                "inputs that were scaled before: Model.of(net).with_schema(schema, scaled_twice=True)",
+                f"the network scales its own inputs, and the schema scales {scaled[0]!r} too. Give "
+                "the whole model in place of the network, or scaling='none' for columns that the "
+                "network takes unscaled. If it was trained on inputs that were scaled before: "
+                "Model.of(net).with_schema(schema, scaled_twice=True)",
                 name=scaled[0],
             )
         columns = list(self._columns)
@@ -697,13 +697,13 @@ class Model:
         given = tuple(labels)
         if self.labelled and given != self.classes:
             raise TargetError(
-                f"the model names its classes itself: {listing(self.classes)}; they are not "
+                f"the model names its classes itself: {listing(self.classes)}. They are not "
                 f"{listing(given)}",
                 name="classes",
             )
         if len(given) != len(self.classes) or len(set(given)) != len(given):
             raise TargetError(
-                f"the model has {len(self.classes)} classes; give as many labels, each once, not "
+                f"the model has {len(self.classes)} classes. Give as many labels, each once, not "
                 f"{listing(given)}",
                 name="classes",
             )
@@ -721,7 +721,7 @@ class Model:
         if len(names) != len(self._columns):
             raise SchemaError(
                 f"{len(names)} columns are named, the model takes {len(self._columns)}, which have no "
-                "names of their own; name each, in the model's order, and nothing else"
+                "names of their own. Name each, in the model's order, and nothing else"
             )
         return self._with_names(dict(zip(self._columns, names, strict=True)))
 
@@ -772,7 +772,7 @@ class Model:
 
 def _damaged(origin: Origin) -> ModelFileError:
     return ModelFileError(
-        f"{origin.name}: the description of the model is damaged; save the model again with Model.save",
+        f"{origin.name}: the description of the model is damaged. Save the model again with Model.save",
         name=origin.name,
     )
 
@@ -842,8 +842,8 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
         _check_scaling(own, given, single)
         if not _in_range(given, own.missing):
             raise SchemaError(
-                f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which lies "
-                f"outside of its range ({given.lower!r} to {given.upper!r}); widen the range",
+                f"feature {own.name!r}: the model imputes {own.missing!r}, which lies "
+                f"outside of its range ({given.lower!r} to {given.upper!r}). Widen the range",
                 name=own.name,
             )
         return dataclasses.replace(given, scaling=own.scaling, missing=own.missing)
@@ -851,12 +851,12 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
     assert not isinstance(given, Continuous)  # noqa: S101
     if set(own.labels) != set(given.labels):
         raise SchemaError(
-            f"feature {own.name!r}: the model knows {listing(own.labels)}, the schema "
-            f"{listing(given.labels)}; they must be the same"
+            f"feature {own.name!r}: the labels of the model are {listing(own.labels)}, and those of "
+            f"the schema {listing(given.labels)}. They must be the same"
         )
     if isinstance(given, Ordinal) and not isinstance(own, Ordinal):
         raise SchemaError(
-            f"feature {own.name!r}: the model takes categories without an order; describe it as "
+            f"feature {own.name!r}: the model takes categories without an order. Describe it as "
             "Categorical"
         )
     named: dict[str, Any] = {"immutable": given.immutable, "label": given.label}
@@ -871,7 +871,7 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
         if not isinstance(own, Binary):
             raise SchemaError(
                 f"feature {own.name!r}: the model has a column for each of its two values, so "
-                f"direction={given.direction!r} cannot be kept; write an IfThen rule instead"
+                f"direction={given.direction!r} cannot be kept. Write an IfThen rule instead"
             )
         same = tuple(own.values) == tuple(given.values)
         other = "decreasing" if given.direction == "increasing" else "increasing"
@@ -893,8 +893,8 @@ def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
         )
     if own.missing is not None and own.missing not in given.labels:
         raise SchemaError(
-            f"feature {own.name!r}: the model counts a missing cell as {own.missing!r}, which is none "
-            f"of {listing(given.labels)}; describe it as Continuous",
+            f"feature {own.name!r}: the model imputes {own.missing!r}, which is not one "
+            f"of {listing(given.labels)}. Describe it as Continuous",
             name=own.name,
         )
     if isinstance(given, Ordinal):
@@ -933,6 +933,6 @@ def _check_scaling(own: Continuous, given: Continuous, single: bool) -> None:
         return
     raise SchemaError(
         f"feature {own.name!r}: the model scales its own inputs, and the schema scales them too "
-        f"(scaling={given.scaling!r}); leave scaling out",
+        f"(scaling={given.scaling!r}). Leave scaling out",
         name=own.name,
     )

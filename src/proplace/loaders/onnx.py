@@ -92,8 +92,8 @@ class _OnnxModel:
             if other.labels != self.labels:
                 raise ModelNotSupportedError(
                     f"{path.name}: outputs {named[0].name!r} and {other.name!r} name the classes in two "
-                    f"ways ({str(list(self.labels))[:100]}, {str(list(other.labels))[:100]}); "
-                    "export the model again"
+                    f"ways ({str(list(self.labels))[:100]}, {str(list(other.labels))[:100]}). "
+                    "Export the model again"
                 )
 
     # -- results -------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class _OnnxModel:
         network = self.trace.chain.network("float64" if all(self.double) else "float32")
         if network.outputs > limits.CLASSES:
             raise ModelNotSupportedError(
-                f"{self.path.name}: the network has {network.outputs:,} outputs; models of at most "
+                f"{self.path.name}: the network has {network.outputs:,} outputs. Models of at most "
                 f"{limits.CLASSES:,} classes are read"
             )
         return network
@@ -250,20 +250,20 @@ class _OnnxModel:
             sizes = [dim.dim_value or None for dim in kind.shape.dim]
             if len(sizes) not in (0, 1, 2):
                 raise ModelNotSupportedError(
-                    f"{self.path.name}: input {value.name!r} has {len(sizes)} dimensions; it must take "
+                    f"{self.path.name}: input {value.name!r} has {len(sizes)} dimensions. It must take "
                     "rows, shape (n, d)"
                 )
             width = sizes[1] if len(sizes) == 2 else 1 if sizes else None
             width = width or (self._first_width() if len(inputs) == 1 else None)
             if width is None:
                 raise ModelNotSupportedError(
-                    f"{self.path.name}: input {value.name!r} has an unknown number of columns; export "
+                    f"{self.path.name}: input {value.name!r} has an unknown number of columns. Export "
                     "the model with inputs of shape (None, d)"
                 )
             if len(self.trace.titles) + width > limits.TABLE_COLUMNS:
                 raise ModelFileError(
-                    f"{self.path.name}: the graph takes {len(self.trace.titles) + width:,} columns; "
-                    f"models of at most {limits.TABLE_COLUMNS:,} are read"
+                    f"{self.path.name}: the graph takes {len(self.trace.titles) + width:,} columns. "
+                    f"Models of at most {limits.TABLE_COLUMNS:,} are read"
                 )
             if sizes and sizes[0]:
                 self.trace.rows = sizes[0] if sizes[0] <= _BATCH else ROWS
@@ -356,7 +356,7 @@ class _OnnxModel:
             taken.refuse()
         if turned and node.op_type not in _TURNED:
             raise ModelNotSupportedError(
-                f"{taken.where} acts on transposed rows; export it without Transpose"
+                f"{taken.where} acts on transposed rows. Export it without Transpose"
             )
         found = handler(self, taken)
         if turned != (node.op_type == "Transpose"):
@@ -411,7 +411,7 @@ class _OnnxModel:
             if result is None:
                 raise ModelNotSupportedError(
                     f"{self.path.name}: output {name!r} cannot be worked out from the logits of the "
-                    "network; export the model with its logits or probabilities as output"
+                    "network. Export the model with its logits or probabilities as output"
                 )
             labels = result.labels if isinstance(result, Named) else None
             array = result.array if isinstance(result, Named) else result
@@ -440,7 +440,7 @@ class _Node:
         value = self.inputs[i] if i < len(self.inputs) else None
         if isinstance(value, Value):
             raise ModelNotSupportedError(
-                f"{self.where} combines two values that both depend on the input; only constant weights "
+                f"{self.where} combines two values that both depend on the input. Only constant weights "
                 "are read (no skip connections, no products of inputs)"
             )
         if not isinstance(value, np.ndarray):
@@ -485,7 +485,7 @@ def _gemm(model: _OnnxModel, node: _Node) -> Value:
     if not isinstance(node.inputs[0], Value) or a.get("transA", 0):
         raise ModelNotSupportedError(
             f"{node.where} does not multiply rows by constant weights (A must be the rows, B the "
-            "weights, transA 0); export the layer as Linear"
+            "weights, transA 0). Export the layer as Linear"
         )
     B = node.numbers(1)
     W, b, names = (
@@ -495,7 +495,7 @@ def _gemm(model: _OnnxModel, node: _Node) -> Value:
     )
     if W.ndim != 2:
         raise ModelNotSupportedError(
-            f"{node.where} has weights of shape {W.shape}; it needs a matrix"
+            f"{node.where} has weights of shape {W.shape}. It needs a matrix"
         )
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         b = float(a.get("beta", 1.0)) * per_column(node.numbers(2))
@@ -518,12 +518,12 @@ def _linear_classifier(model: _OnnxModel, node: _Node) -> Value:
     rows = intercepts.size or coefficients.size // max(1, node.value.entries.size)
     if transform not in ("NONE", "LOGISTIC", "SOFTMAX") or len(labels) < 2:
         raise ModelNotSupportedError(
-            f"{node.where} has {len(labels)} classes and post_transform {transform!r}; it is read "
+            f"{node.where} has {len(labels)} classes and post_transform {transform!r}. It is read "
             "with two classes or more, and NONE, LOGISTIC or SOFTMAX"
         )
     if rows not in (len(labels), 1) or (rows == 1 and len(labels) > 2):
         raise ModelFileError(
-            f"{node.where} has {rows} rows of coefficients for {len(labels)} classes; export the "
+            f"{node.where} has {rows} rows of coefficients for {len(labels)} classes. Export the "
             "model again"
         )
     W, b = coefficients.reshape(rows, -1), intercepts if intercepts.size else None
@@ -570,18 +570,18 @@ def _scaler(model: _OnnxModel, node: _Node) -> Value:
         for name in ("offset", "scale")
     )
     if not np.all(scale):
-        raise ModelNotSupportedError(f"{node.where} multiplies a column by zero; drop that column")
+        raise ModelNotSupportedError(f"{node.where} multiplies a column by zero. Drop that column")
     return model.trace.standardise(node.where, node.value, offset, 1.0 / scale)
 
 
 def _batch_norm(model: _OnnxModel, node: _Node) -> Value:
     if node.attributes.get("training_mode", 0) or any(node.own.output[1:]):
-        raise ModelNotSupportedError(f"{node.where} is in training mode; export with model.eval()")
+        raise ModelNotSupportedError(f"{node.where} is in training mode. Export with model.eval()")
     factor, shift, mean, variance = (node.numbers(i).reshape(-1) for i in range(1, 5))
     variance = variance + float(node.attributes.get("epsilon", 1e-5))
     if not (variance > 0.0).all():
         raise ModelFileError(
-            f"{node.where} has a variance that is not positive; export the model again"
+            f"{node.where} has a variance that is not positive. Export the model again"
         )
     model.double.append(node.constant(1).dtype == np.float64)
     deviation = np.sqrt(variance)
@@ -632,7 +632,7 @@ def _gather(model: _OnnxModel, node: _Node) -> Any:
 
 def _dropout(model: _OnnxModel, node: _Node) -> Value:
     if len(node.inputs) > 2 and node.inputs[2] is not None and np.any(node.constant(2)):
-        raise ModelNotSupportedError(f"{node.where} is in training mode; export with model.eval()")
+        raise ModelNotSupportedError(f"{node.where} is in training mode. Export with model.eval()")
     return node.value
 
 
@@ -649,7 +649,7 @@ def _cast(model: _OnnxModel, node: _Node) -> Value:
         return value
     if value.step is not None or to not in (*_INTEGERS, kinds.STRING):
         raise ModelNotSupportedError(
-            f"{node.where} rounds the values; only casts to floats are read"
+            f"{node.where} rounds the values. Only casts to floats are read"
         )
     return Value(value.entries, whole=True)
 
@@ -730,7 +730,7 @@ def _imputer(model: _OnnxModel, node: _Node) -> Value:
         replaced = np.nan
     if not (isinstance(replaced, float) and np.isnan(replaced)):
         raise ModelNotSupportedError(
-            f"{node.where} takes {replaced!r} for a missing cell; replace it by an empty cell in the "
+            f"{node.where} takes {replaced!r} for a missing cell. Replace it by an empty cell in the "
             "table and fit the imputer with missing_values=nan"
         )
     given = a.get("imputed_value_floats") or a.get("imputed_value_int64s") or []

@@ -71,7 +71,7 @@ class Graph:
         self.inputs = [value for value in graph.input if value.name not in self._tensors]
         self.outputs = [value.name for value in graph.output]
         if not self.outputs:
-            raise ModelFileError(f"{path.name}: the graph has no output; export it again")
+            raise ModelFileError(f"{path.name}: the graph has no output. Export it again")
         self.nodes = self.needed(self.outputs)
         self._check_order()
         self._opsets = {"": 1, "ai.onnx.ml": 1}
@@ -102,7 +102,7 @@ class Graph:
         if kind in (kinds.FLOAT16, kinds.BFLOAT16):
             raise ModelNotSupportedError(
                 f"{self.path.name}: {where} {kinds.DataType.Name(kind).lower()} numbers: the graph "
-                "computes in half precision, whose rounding no margin covers; export the model in "
+                "computes in half precision, whose rounding no margin covers. Export the model in "
                 "float32, as torch.onnx.export(model.float(), ...) does (every weight keeps its "
                 "value), and use that file"
             )
@@ -127,13 +127,13 @@ class Graph:
                 if name not in known:
                     raise ModelFileError(
                         f"{self.path.name}: {describe(node)} takes {name!r}, which nothing before it "
-                        "gives; export the model again"
+                        "gives. Export the model again"
                     )
             known.update(node.output)
         for name in self.outputs:
             if name not in known:
                 raise ModelFileError(
-                    f"{self.path.name}: nothing in the graph gives the output {name!r}; export the "
+                    f"{self.path.name}: nothing in the graph gives the output {name!r}. Export the "
                     "model again"
                 )
 
@@ -158,7 +158,7 @@ class Graph:
         if key in ("value_int", "value_ints"):
             return np.asarray(value, dtype=np.int64)
         raise ModelNotSupportedError(
-            f"node {node.name!r} (Constant) holds {key!r}; only numbers are read"
+            f"node {node.name!r} (Constant) holds {key!r}. Only numbers are read"
         )
 
     def _array(self, tensor: Any) -> Values:
@@ -168,7 +168,7 @@ class Graph:
         try:
             array: Values = self.onnx.numpy_helper.to_array(tensor)
         except Exception as error:
-            raise ModelFileError(f"{where} is damaged ({error}); export the model again") from None
+            raise ModelFileError(f"{where} is damaged ({error}). Export the model again") from None
         if array.dtype.kind == "c":
             raise ModelNotSupportedError(
                 f"{where} holds complex numbers; a ReLU network has real ones"
@@ -188,7 +188,7 @@ class Graph:
             )
         if not file.is_file():
             raise ModelFileError(
-                f"{where} is stored in {location!r}, which is missing; keep that file beside the "
+                f"{where} is stored in {location!r}, which is missing. Keep that file beside the "
                 "model"
             )
         size = file.stat().st_size
@@ -227,7 +227,7 @@ class Graph:
         listed = node.op_type in KNOWN or (layers and node.op_type in _LAYERS.split())
         if not listed or node.domain not in _DOMAINS:
             raise ModelNotSupportedError(
-                f"{where} is not an operator that is read; export the model without that step"
+                f"{where} is not an operator that is read. Export the model without that step"
             )
         self.check_cast(node)
         if any(isinstance(value, Named) for value in inputs):
@@ -273,7 +273,7 @@ class Graph:
         attributes = self.attributes(node)
         text = node.op_type == "Cast" and attributes["to"] == self.onnx.TensorProto.STRING
         if text and largest > _TEXTS:
-            raise ModelFileError(f"{where} makes text of {largest:,} numbers; at most {_TEXTS:,}")
+            raise ModelFileError(f"{where} makes text of {largest:,} numbers. At most {_TEXTS:,}")
         size = largest
         if node.op_type == "Concat":
             size = sum(array.size for array in arrays)
@@ -313,7 +313,7 @@ def describe(node: Any) -> str:
 
 def _damaged(path: Path, reason: object) -> ModelFileError:
     return ModelFileError(
-        f"{path.name}: not a readable ONNX file ({reason}); export the model again"
+        f"{path.name}: not a readable ONNX file ({reason}). Export the model again"
     )
 
 

@@ -93,7 +93,7 @@ def from_sklearn(model: object) -> Model:
 
 
 def parts_of(model: Any) -> tuple[list[Any], Any]:
-    """Return what stands in front of the classifier, step by step, and the fitted classifier."""
+    """Return what comes before the classifier, step by step, and the fitted classifier."""
     front, where, classifier = _steps(getattr(model, "best_estimator_", model))
     _layers(where, classifier)
     return [step for _, step in front], classifier
@@ -108,7 +108,7 @@ class _Pipeline:
         layers = _layers(self.where, self.classifier)
         if len(self.classifier.classes_) < 2:
             raise ModelNotSupportedError(
-                f"{self.where} was fitted on rows of a single class; it needs two"
+                f"{self.where} was fitted on rows of a single class. It needs two"
             )
         for path, step in front:
             check_fitted(named(path, step), step)
@@ -162,7 +162,7 @@ class _Pipeline:
                 return candidate
         raise ModelNotSupportedError(
             f"predict_proba of {self.where} is not the sigmoid or softmax of its layers' outputs "
-            "(one-vs-rest probabilities, or a subclass that changes them); fit a plain "
+            "(one-vs-rest probabilities, or a subclass that changes them). Fit a plain "
             "LogisticRegression or MLPClassifier"
         )
 
@@ -177,7 +177,7 @@ class _Pipeline:
         ):
             raise ModelNotSupportedError(
                 f"decision_function of {self.where} is not linear in the columns, or its predictions "
-                "are not those of the largest score (a subclass that changes them); fit a plain one of "
+                "are not those of the largest score (a subclass that changes them). Fit a plain one of "
                 "scikit-learn"
             )
         return network
@@ -191,7 +191,7 @@ class _Pipeline:
         if (said != expected)[clear].any():
             raise ModelNotSupportedError(
                 f"predict of {self.where} does not give the class of the largest probability (a "
-                "threshold of its own?); fit a plain one, and state a cut-off: "
+                "threshold of its own?). Fit a plain one, and state a cut-off: "
                 "Model.of(model, cutoff=...)"
             )
 
@@ -212,7 +212,7 @@ def _agrees(network: Network, X: Array, P: Array) -> bool:
 
 
 def _steps(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
-    """Steps in front of the classifier with their paths, and the classifier with its name."""
+    """Steps before the classifier with their paths, and the classifier with its name."""
     front: list[tuple[str, Any]] = []
     path = ""
     while isinstance(model, Pipeline):
@@ -223,7 +223,7 @@ def _steps(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
         ]
         if not steps:
             raise ModelNotSupportedError(
-                "the pipeline has no step but 'passthrough'; it needs a classifier"
+                "the pipeline has no step but 'passthrough'. It needs a classifier"
             )
         front += [(inside(path, name), step) for name, step in steps[:-1]]
         name, model = steps[-1]
@@ -249,12 +249,12 @@ def _layers(where: str, classifier: Any) -> list[tuple[Any, Any]]:
 def _mlp(where: str, model: Any) -> list[tuple[Any, Any]]:
     if model.activation != "relu" and len(model.coefs_) > 1:
         raise ModelNotSupportedError(
-            f"{where} has activation={model.activation!r}; only networks with activation='relu' "
+            f"{where} has activation={model.activation!r}. Only networks with activation='relu' "
             "are read. Train it again with that"
         )
     if model.out_activation_ == "logistic" and model.n_outputs_ > 1:
         raise ModelNotSupportedError(
-            f"{where} has {model.n_outputs_} independent labels; train one model for each label"
+            f"{where} has {model.n_outputs_} independent labels. Train one model for each label"
         )
     return [(W.T, b) for W, b in zip(model.coefs_, model.intercepts_, strict=True)]
 
@@ -264,7 +264,7 @@ def _logistic(where: str, model: Any) -> list[tuple[Any, Any]]:
         getattr(model, "multi_class", "auto") == "ovr" or model.solver == "liblinear"
     ):
         raise ModelNotSupportedError(
-            f"{where} was fitted one-vs-rest, so its probabilities are not a softmax; fit it with "
+            f"{where} was fitted one-vs-rest, so its probabilities are not a softmax. Fit it with "
             "the solver 'lbfgs' (multinomial)"
         )
     return _linear(where, model)
@@ -276,7 +276,7 @@ def _linear(where: str, model: Any) -> list[tuple[Any, Any]]:
         "multiclass-multioutput",
     ):
         raise ModelNotSupportedError(
-            f"{where} has several independent labels; train one model for each label"
+            f"{where} has several independent labels. Train one model for each label"
         )
     coef = model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_
     coef = np.atleast_2d(coef)
@@ -305,7 +305,7 @@ def apply(trace: Trace, path: str, step: Any, value: Value) -> Value:
             check_fitted(named(path, step), step)
             return function(trace, path, step, value)
     raise ModelNotSupportedError(
-        f"{named(path, step)} stands in front of the classifier and is not read. {_NEXT}"
+        f"{named(path, step)} comes before the classifier and is not read. {_NEXT}"
     )
 
 
@@ -314,7 +314,7 @@ def check_fitted(where: str, estimator: Any) -> None:
     try:
         check_is_fitted(estimator)
     except NotFittedError:
-        raise ModelNotSupportedError(f"{where} is not fitted; call fit() first") from None
+        raise ModelNotSupportedError(f"{where} is not fitted. Call fit() first") from None
     except TypeError:  # not an estimator at all: refused by its class
         return
 
@@ -377,7 +377,7 @@ def _joined(trace: Trace, where: str, values: list[Value]) -> Value:
 def _scaler(trace: Trace, path: str, step: Any, value: Value) -> Value:
     if getattr(step, "clip", False):
         raise ModelNotSupportedError(
-            f"{named(path, step)} has clip=True, which is not an affine map; fit it with clip=False"
+            f"{named(path, step)} has clip=True, which is not an affine map. Fit it with clip=False"
         )
     offset: Any = 0.0
     scale: Any = 1.0
@@ -431,7 +431,7 @@ def _ordinal(trace: Trace, path: str, step: Any, value: Value) -> Value:
         group is not None for group in step.infrequent_categories_
     ):
         raise ModelNotSupportedError(
-            f"{named(path, step)} groups infrequent categories; fit it without min_frequency and "
+            f"{named(path, step)} groups infrequent categories. Fit it without min_frequency and "
             "max_categories"
         )
     where = named(path, step)
@@ -450,12 +450,12 @@ def _imputer(trace: Trace, path: str, step: Any, value: Value) -> Value:
         )
     if not pd.isna(step.missing_values):
         raise ModelNotSupportedError(
-            f"{named(path, step)} takes {step.missing_values!r} for a missing cell; replace it by an "
+            f"{named(path, step)} takes {step.missing_values!r} for a missing cell. Replace it by an "
             "empty cell in the table and fit with missing_values=nan"
         )
     if any(isinstance(fill, float) and np.isnan(fill) for fill in step.statistics_):
         raise ModelNotSupportedError(
-            f"{named(path, step)} saw a column without any value; drop that column and fit again"
+            f"{named(path, step)} saw a column without any value. Drop that column and fit again"
         )
     return trace.impute(named(path, step), value, step.statistics_)
 

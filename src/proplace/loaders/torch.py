@@ -31,7 +31,7 @@ _READ = (
     "before them and a last Sigmoid, Softmax or LogSoftmax are read. Train the model with those"
 )
 _NORMALISED_ROWS = (
-    "It divides each row by that row's own spread, which no fixed layer does; train the model with "
+    "It divides each row by that row's own spread, which no fixed layer does. Train the model with "
     "BatchNorm1d in its place"
 )
 _BEFORE = (
@@ -195,7 +195,7 @@ class _TorchModel:
         if not self.dtype.is_floating_point and trace.used() & trace.flow.numeric:
             raise ModelNotSupportedError(
                 f"the forward of {self.name} takes rows of whole numbers, with numbers beside "
-                "categories; let it take rows of decimals and cut the categories itself, as in "
+                "categories. Let it take rows of decimals and cut the categories itself, as in "
                 "x[:, 0].long()"
             )
 
@@ -278,7 +278,7 @@ class _TorchModel:
         if others or not isinstance(value, Value):
             raise ModelNotSupportedError(
                 f"{self.name} cannot be run as a classifier: its forward gives several values, or "
-                "fixed ones; it must take one tensor of rows and return one tensor of logits or "
+                "fixed ones. It must take one tensor of rows and return one tensor of logits or "
                 "probabilities"
             )
         trace.result(f"the output of {self.name}", value)
@@ -371,7 +371,7 @@ class _Call:
                 self.trace.branches(self.where)
             raise ModelNotSupportedError(f"{self.where} is not part of a ReLU network; {_READ}")
         raise ModelNotSupportedError(
-            f"{self.where} stands before the first Linear layer and is not read; {_BEFORE}"
+            f"{self.where} comes before the first Linear layer and is not read; {_BEFORE}"
         )
 
 
@@ -392,7 +392,7 @@ def _linear(call: _Call) -> Any:
     value, weight, bias = (call.argument(i, n) for i, n in enumerate(("input", "weight", "bias")))
     if not isinstance(weight, _Parameter) or not isinstance(bias, (_Parameter, type(None))):
         raise ModelNotSupportedError(
-            f"{call.where} takes weights that are computed or fixed; use nn.Linear layers"
+            f"{call.where} takes weights that are computed or fixed. Use nn.Linear layers"
         )
     if call.where.startswith(call.title):
         call.where = f"layer {weight.name!r} (F.linear)"
@@ -411,7 +411,7 @@ def _relu(call: _Call) -> Any:
 def _dropout(call: _Call) -> Any:
     if call.argument(2, "train") and call.argument(1, "p"):
         raise ModelNotSupportedError(
-            f"{call.where} drops neurons at random in use, too; give it training=self.training"
+            f"{call.where} drops neurons at random in use, too. Give it training=self.training"
         )
     return call.followed[0]
 
@@ -422,7 +422,7 @@ def _last(call: _Call) -> Any:
     if dim not in (1, -1, None):
         raise ModelNotSupportedError(
             f"the forward of {call.model.name} takes the softmax over dim={dim}, so that rows "
-            "depend on each other; take it over dim=1"
+            "depend on each other. Take it over dim=1"
         )
     return call.trace.activation(call.where, call.followed[0], kind)
 
@@ -431,7 +431,7 @@ def _batch_norm(call: _Call) -> Any:
     value, weight, bias, mean, variance, training, _, epsilon = call.args[:8]
     if training or mean is None or variance is None:
         raise ModelNotSupportedError(
-            f"{call.where} normalises each batch by itself; call module.eval() first, and keep "
+            f"{call.where} normalises each batch by itself. Call module.eval() first, and keep "
             "track_running_stats=True, the default"
         )
     centre, deviation = _to_numpy(mean), np.sqrt(_to_numpy(variance) + epsilon)
@@ -453,7 +453,7 @@ def _one_hot(call: _Call) -> Any:
     count = call.argument(1, "num_classes", -1)
     if not isinstance(count, int) or count < 1:
         raise ModelNotSupportedError(
-            f"{call.where} counts the categories of the rows at hand; give it num_classes"
+            f"{call.where} counts the categories of the rows at hand. Give it num_classes"
         )
     return call.trace.one_hot(call.where, call.followed[0], count)
 
@@ -548,7 +548,7 @@ def _check_leaf(nn: Any, path: str, leaf: Any) -> None:
     elif isinstance(leaf, nn.Embedding):
         if leaf.max_norm is not None:
             raise ModelNotSupportedError(
-                f"{where} has max_norm={leaf.max_norm}, which rescales its weights while it runs; run "
+                f"{where} has max_norm={leaf.max_norm}, which rescales its weights while it runs. Run "
                 "it once on every category, so that all are rescaled, then set its max_norm to None"
             )
     elif not isinstance(leaf, (nn.ReLU, nn.Sigmoid, nn.Softmax, nn.LogSoftmax, *_skipped(nn))):
@@ -583,11 +583,11 @@ def _check_batch_norm(where: str, leaf: Any) -> None:
     if leaf.running_mean is None or leaf.running_var is None:
         raise ModelNotSupportedError(
             f"{where} has no running statistics, so its effect on a row depends on the other rows "
-            "of the batch; train it with track_running_stats=True, the default"
+            "of the batch. Train it with track_running_stats=True, the default"
         )
     if leaf.training:
         raise ModelNotSupportedError(
-            f"{where} is in training mode, in which it normalises each batch by itself; call "
+            f"{where} is in training mode, in which it normalises each batch by itself. Call "
             "module.eval() first, as for the use of the model"
         )
 
@@ -640,7 +640,7 @@ def _on_cpu(torch: Any, module: Any) -> Any:
         for path, leaf in _leaves(torch.nn, module):
             _check_leaf(torch.nn, path, leaf)
         raise ModelNotSupportedError(
-            f"{type(module).__name__} cannot be copied to the CPU to be read there ({error}); give "
+            f"{type(module).__name__} cannot be copied to the CPU to be read there ({error}). Give "
             "module.cpu()"
         ) from error
     for part in twin.modules():
@@ -654,19 +654,19 @@ def _check_module(torch: Any, module: Any) -> None:
     nn = torch.nn
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelNotSupportedError(
-            "the module is TorchScript, whose layers cannot be told apart; give the nn.Module it "
+            "the module is TorchScript, whose layers cannot be told apart. Give the nn.Module it "
             "was made from, or export it to ONNX"
         )
     if not isinstance(module, nn.Module):
         raise ModelNotSupportedError(
-            f"a torch.nn.Module is read here, not {type(module).__name__}; load the "
+            f"a torch.nn.Module is read here, not {type(module).__name__}. Load the "
             "weights of a state dict into their module (module.load_state_dict) and give that"
         )
     for path, leaf in module.named_modules():
         tensors = (*leaf.parameters(recurse=False), *leaf.buffers(recurse=False))
         if any(nn.parameter.is_lazy(tensor) or tensor.is_meta for tensor in tensors):
             raise ModelNotSupportedError(
-                f"{_describe(path, leaf)} has no weights yet; run or load the module first"
+                f"{_describe(path, leaf)} has no weights yet. Run or load the module first"
             )
     required = [
         p.name
@@ -675,7 +675,7 @@ def _check_module(torch: Any, module: Any) -> None:
     ]
     if len(required) > 1:
         raise ModelNotSupportedError(
-            f"the forward of {type(module).__name__} takes {', '.join(required)}; wrap it in a "
+            f"the forward of {type(module).__name__} takes {', '.join(required)}. Wrap it in a "
             "module whose forward takes one tensor of rows and hands on its columns, such as "
             "self.module(x[:, :3], x[:, 3:].long())"
         )

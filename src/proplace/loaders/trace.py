@@ -103,14 +103,14 @@ class Trace:
         """Take columns of the table, in the shape that one row has."""
         if len(self.titles) + len(names) > TABLE_COLUMNS:
             raise ModelNotSupportedError(
-                f"{self.title} takes more than {TABLE_COLUMNS:,} columns; models of at most that many "
+                f"{self.title} takes more than {TABLE_COLUMNS:,} columns. Models of at most that many "
                 "are read"
             )
         known = set(self.titles)
         for name in names:
             if name in known:
                 raise ModelNotSupportedError(
-                    f"two columns of the model would be called {name!r}; give its inputs other names"
+                    f"two columns of the model would be called {name!r}. Give its inputs other names"
                 )
             known.add(name)
             self.titles.append(name)
@@ -203,7 +203,7 @@ class Trace:
         """Take ``(h - offset) / scale``, as scalers write it, whose bits the schema keeps."""
         offset, scale = (self._fixed(where, part, value) for part in (offset, scale))
         if not scale.all():
-            raise ModelNotSupportedError(f"{where} divides by zero; drop that column")
+            raise ModelNotSupportedError(f"{where} divides by zero. Drop that column")
         if value.step is not None:
             return self._folded(where, value, 1.0 / scale, -offset / scale)
         return self._each(where, value, lambda c, o, s: c.then(o, s), offset, scale)
@@ -215,7 +215,7 @@ class Trace:
         a, b = self.numbers(where, left), self.numbers(where, right)
         if a.ndim != b.ndim:
             raise ModelNotSupportedError(
-                f"{where} takes rows of shapes {a.shape} and {b.shape}; give both the same"
+                f"{where} takes rows of shapes {a.shape} and {b.shape}. Give both the same"
             )
         sides = (a, b)
         a, b = np.broadcast_arrays(a, b)
@@ -244,7 +244,7 @@ class Trace:
             factor, shift = {"*": (right, 0.0), "+": (1.0, right), "-": (1.0, -right)}[sign]
             return self.affine(where, left, factor, shift)
         raise ModelNotSupportedError(
-            f"{where} multiplies or divides columns by columns, which is no affine map; compute that "
+            f"{where} multiplies or divides columns by columns, which is no affine map. Compute that "
             "column in the table and give the model the result"
         )
 
@@ -301,7 +301,7 @@ class Trace:
         if numbers.ndim > len(shape) or not finite or (full == () and shape != ()):
             raise ModelNotSupportedError(
                 f"{where} takes fixed numbers of shape {numbers.shape} for rows of shape {shape}, or "
-                "numbers that are not finite; give one finite number for each column"
+                "numbers that are not finite. Give one finite number for each column"
             )
         _check_spread(where, full, value.entries)
         return numbers if value.step is not None else np.broadcast_to(numbers, shape)
@@ -375,7 +375,7 @@ class Trace:
         self._in_front(where, value)
         if size * value.entries.size > TABLE_COLUMNS:
             raise ModelNotSupportedError(
-                f"{where} makes {size * value.entries.size:,} columns; at most {TABLE_COLUMNS:,} are "
+                f"{where} makes {size * value.entries.size:,} columns. At most {TABLE_COLUMNS:,} are "
                 "read"
             )
         found = []
@@ -389,8 +389,8 @@ class Trace:
                 category = Category(name, codes)
             if any(code >= count or code != int(code) for code in category.codes):
                 raise ModelNotSupportedError(
-                    f"{where} knows the numbers below {count}, but column {category.feature!r} has "
-                    f"categories up to number {max(category.codes)}; raise its size and train the "
+                    f"{where} takes the numbers below {count}, but column {category.feature!r} has "
+                    f"categories up to number {max(category.codes)}. Raise its size and train the "
                     "model again"
                 )
             found.append(category)
@@ -475,20 +475,20 @@ class Trace:
             )
 
     def branches(self, where: str) -> NoReturn:
-        """Refuse a value that goes two ways behind the first layer."""
+        """Reject a value that takes two paths after the first layer."""
         raise ModelNotSupportedError(
             f"{self.title} does not equal the chain of its {self.linear_name} layers with a ReLU "
-            f"between them: {where} stands where two ways meet behind the first layer (a skip "
+            f"between them: {where} joins two paths after the first layer (a skip "
             "connection or branches), which is read from no other format either. Train the model "
-            f"without them: join columns in front of the first {self.linear_name} layer, and let every "
+            f"without them: join columns before the first {self.linear_name} layer, and let every "
             "layer take the one before it"
         )
 
     def _in_front(self, where: str, value: Value) -> None:
         if value.step is not None:
             raise ModelNotSupportedError(
-                f"{where} stands behind the first {self.linear_name} layer; categories are read only in "
-                "front of it, from columns of the table"
+                f"{where} comes after the first {self.linear_name} layer. Categories are read only "
+                "before it, from columns of the table"
             )
 
     def _neurons(self, shape: tuple[int, ...]) -> Value:
@@ -522,7 +522,7 @@ def check_labels(where: str, count: int) -> None:
     """Raise if a column has more categories than the limit."""
     if count > LABELS:
         raise ModelNotSupportedError(
-            f"{where} knows {count:,} categories of a column; at most {LABELS:,} are read. "
+            f"{where} has {count:,} categories of a column. At most {LABELS:,} are read. "
             "Group the rare ones"
         )
 
@@ -531,7 +531,7 @@ def _check_spread(where: str, shape: tuple[int, ...], *sides: Entries) -> None:
     """Raise if one column stands against several, as rows of fewer columns would pass."""
     if any(side.shape != shape for side in sides):
         raise AmbiguousWidth(
-            f"{where} takes one column against several numbers or columns; write the column as "
+            f"{where} takes one column against several numbers or columns. Write the column as "
             "often as it is used, as in x[:, [0, 0, 0]]"
         )
 

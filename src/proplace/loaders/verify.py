@@ -141,7 +141,7 @@ class Reading:
         if len(odd):
             raise InputError(
                 f"row {odd[0]}, column {title!r}: the model takes whole numbers, not "
-                f"{values[odd[0]]}; describe the column with step=1 and its range"
+                f"{values[odd[0]]}. Describe the column with step=1 and its range"
             )
         return values
 

@@ -113,7 +113,7 @@ class KerasParameters:
             if norm or (own and not hasattr(layer, "layers")):
                 raise ModelNotSupportedError(
                     f"layer {layer.name!r} ({type(layer).__name__}) is trained, but is not part of the "
-                    "shift set; freeze it (layer.trainable = False), then compile and train the model",
+                    "shift set. Freeze it (layer.trainable = False), then compile and train the model",
                     name=layer.name,
                 )
 

@@ -357,7 +357,7 @@ class _Cuts:
             self._add(new)
             present = self._solve() if self.cuts else present
         raise SolverError(
-            f"the promises are not all kept after {_ROUNDS} rounds of the linear program; give a larger "
+            f"the promises are not all kept after {_ROUNDS} rounds of the linear program. Give a larger "
             "margin, or fewer promises"
         )
 
@@ -367,7 +367,7 @@ class _Cuts:
             raise InputError(self._conflict_message())
         if verdict != "optimal":
             raise SolverError(
-                "HiGHS did not solve the linear program of the repair; leave promises out"
+                "HiGHS did not solve the linear program of the repair. Leave promises out"
             )
         size, values = self.last_layer.scale.size, self.program.values
         change = self.unit * self.last_layer.scale * (values[:size] - values[size : 2 * size])
@@ -455,7 +455,7 @@ class _Cuts:
             self.unit = float(r.max())
             if not self.unit > 0.0:
                 raise SolverError(
-                    "a promise is too near to its margin for a proof; give a larger margin"
+                    "a promise is too near to its margin for a proof. Give a larger margin"
                 )
             self._start()
         # Changed parameters are rounded, by a share of themselves and of the change.
@@ -644,7 +644,7 @@ def _write(
         return
     if any(name in (layer.weight, layer.bias) for layer in parameters.layers[:-1]):
         raise ModelNotSupportedError(
-            f"several layers of the model share {name}, and the repair changes only the last one; give "
+            f"several layers of the model share {name}, and the repair changes only the last one. Give "
             "the last layer its own parameter",
             name=name,
         )

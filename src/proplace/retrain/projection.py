@@ -140,7 +140,7 @@ class Projection:
             if sum(name in (layer.weight, layer.bias) for layer in parameters.layers) > 1:
                 raise DeltaError(
                     f"several layers share {name}, and one follows a batch norm whose shift joins "
-                    "its bias; give each of these layers its own parameter",
+                    "its bias. Give each of these layers its own parameter",
                     name=name,
                 )
 
@@ -356,7 +356,7 @@ class BoxTarget:
         far = outside(self.shifts, network)
         which = f": {far[0].name} is {far[0].value!r}" if far else " (by less than the last digit)"
         raise DeltaError(
-            f"the model has left the shift set{which}; its parameters were changed after the last "
+            f"the model has left the shift set{which}. Its parameters were changed after the last "
             "projection. Project again, and leave them unchanged"
         )
 

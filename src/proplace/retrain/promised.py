@@ -69,7 +69,7 @@ class Promised:
         targets = np.asarray(self.targets)
         if points.ndim != 2 or len(self.names) != len(points):
             raise InputError(
-                f"the promised points have shape {points.shape} and {len(self.names)} names; give a "
+                f"the promised points have shape {points.shape} and {len(self.names)} names. Give a "
                 "row and a name for each promise",
                 name="points",
             )
@@ -144,7 +144,7 @@ class Promised:
         if self.points.shape[1] != net.inputs:
             raise InputError(
                 f"the promises have {self.points.shape[1]} columns and the network takes "
-                f"{net.inputs}; make them with Promised.of(model, ...), which encodes them",
+                f"{net.inputs}. Make them with Promised.of(model, ...), which encodes them",
                 name="points",
             )
         for target, _ in self.by_target():
@@ -195,7 +195,7 @@ def _of_pair(model: Model, inputs: Any, target: Any) -> Promised:
     labels = np.asarray(target).tolist() if many else [target] * len(rows)
     if len(labels) != len(rows):
         raise InputError(
-            f"{len(labels)} classes were given for {len(rows)} inputs; give one for all, or one each",
+            f"{len(labels)} classes were given for {len(rows)} inputs. Give one for all, or one each",
             name="target",
             value=target,
         )
@@ -211,7 +211,7 @@ def _of_explanations(model: Model, results: Explanations) -> Promised:
     ]
     if not chosen:
         raise InputError(
-            "none of the results is a certified counterfactual, so nothing was promised; give results "
+            "none of the results is a certified counterfactual, so nothing was promised. Give results "
             "with certificates, or a pair (inputs, target)",
             name="promises",
         )

@@ -141,7 +141,7 @@ def _check_mlp(mlp: Any) -> None:
         )
     if mlp.solver == "lbfgs":
         raise ModelNotSupportedError(
-            "the solver 'lbfgs' does not train step by step; call set_params(solver='adam') on the "
+            "the solver 'lbfgs' does not train step by step. Call set_params(solver='adam') on the "
             "fitted MLPClassifier first",
             name="solver",
             value="lbfgs",
@@ -149,7 +149,7 @@ def _check_mlp(mlp: Any) -> None:
     if mlp.early_stopping:
         raise ModelNotSupportedError(
             "early_stopping=True does not go with training step by step (scikit-learn's partial_fit "
-            "refuses it); call set_params(early_stopping=False) on the fitted MLPClassifier first",
+            "refuses it). Call set_params(early_stopping=False) on the fitted MLPClassifier first",
             name="early_stopping",
             value=True,
         )
@@ -181,7 +181,7 @@ def _check_labels(mlp: Any, rows: Any, labels: Any) -> None:
     unknown = np.setdiff1d(labels, mlp.classes_)
     if len(unknown):
         raise InputError(
-            f"y holds {unknown.tolist()[:5]}, which the model does not know; its classes are "
+            f"y holds {unknown.tolist()[:5]}, which the model does not know. Its classes are "
             f"{mlp.classes_.tolist()}. Leave these rows out, or train a new model",
             name="y",
         )

@@ -135,7 +135,7 @@ class BoxProjector:
     def _hooked(self, optimizer: Any) -> Any:
         if not hasattr(optimizer, "register_step_post_hook"):
             raise OptionError(
-                f"optimizer must be a torch optimizer, not {type(optimizer).__name__}; leave it out and "
+                f"optimizer must be a torch optimizer, not {type(optimizer).__name__}. Leave it out and "
                 "call the result of stay_within after each step",
                 name="optimizer",
                 value=optimizer,
@@ -143,7 +143,7 @@ class BoxProjector:
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(self._parameters.tensor(name)) in stepped for name in self._projection.ends):
             raise OptionError(
-                "the optimizer trains none of the parameters of this module; give the one that does",
+                "the optimizer trains none of the parameters of this module. Give the one that does",
                 name="optimizer",
                 value=optimizer,
             )
@@ -188,7 +188,7 @@ class TorchParameters:
             if parameter.requires_grad and id(parameter) not in known:
                 path = name.rpartition(".")[0] or name
                 raise ModelNotSupportedError(
-                    f"parameter {name!r} is trained, but is not part of the shift set; freeze it: "
+                    f"parameter {name!r} is trained, but is not part of the shift set. Freeze it: "
                     f"module.get_submodule({path!r}).requires_grad_(False)",
                     name=name,
                 )
@@ -218,7 +218,7 @@ def check_batch_norm(torch: Any, module: Any) -> None:
 def _check_kind(torch: Any, module: Any) -> None:
     if any(kind.__module__.partition(".")[0] == "keras" for kind in type(module).__mro__):
         raise OptionError(
-            "this is a Keras model; give model.fit the callback: "
+            "this is a Keras model. Give model.fit the callback: "
             "model.fit(X, y, callbacks=[StayWithin(shifts)])",
             name="module",
         )

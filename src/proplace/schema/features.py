@@ -134,7 +134,7 @@ class Continuous(_Feature):
             yield f"lower {num(low)} must be below upper {num(high)}"
         elif self.scaling == "minmax" and (low is None or high is None):
             yield (
-                "scaling 'minmax' needs lower and upper; give both, or scaling='none' or a pair "
+                "scaling 'minmax' needs lower and upper. Give both, or scaling='none' or a pair "
                 "(offset, scale)"
             )
         elif self.missing is not None and not is_number(self.missing):
@@ -145,8 +145,8 @@ class Continuous(_Feature):
             yield "step needs lower and upper: the grid starts at lower"
         elif max(abs(low), abs(high), abs(self.offset)) / self.step > FINEST:
             yield (
-                f"step {num(self.step)} is too fine for values up to {num(max(-low, high))}; "
-                "leave the step out"
+                f"step {num(self.step)} is too fine for values up to {num(max(-low, high))}. "
+                "Leave the step out"
             )
         elif cast("Lattice", self._lattice).count < 2:
             yield (

@@ -242,7 +242,7 @@ def _part(item: Any, place: str, key: str, problems: list[str], line: str) -> An
         problem = (
             f"kind {short(word)} is unknown{did_you_mean(word, kinds)}; known kinds are "
             if "kind" in item
-            else "'kind' is missing; it is one of "
+            else "'kind' is missing. It is one of "
         )
         problems.append(f"{_line(item, 'kind')}{place}: {problem}{listing(kinds)}")
         return None
@@ -332,7 +332,7 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.YAMLError(f"line {line}: a key must be a word")
             if key in entry:
                 raise yaml.YAMLError(
-                    f"line {line}: key {short(key)} occurs twice; remove one of them"
+                    f"line {line}: key {short(key)} occurs twice. Remove one of them"
                 )
             entry[key] = self.construct_object(value, deep=True)
             entry.lines[key] = line
@@ -377,7 +377,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"key {short(key)} occurs twice; remove one of them")
+            raise ValueError(f"key {short(key)} occurs twice. Remove one of them")
         found[key] = value
     return found
 

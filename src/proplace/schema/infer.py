@@ -67,12 +67,12 @@ def infer_features(
 def _feature(name: Any, series: pd.Series[Any], limit: int, scaling: Encoding) -> AnyFeature:
     if not isinstance(name, str):
         raise SchemaError(
-            f"column {short(name)}: names must be text; rename the columns", name=name
+            f"column {short(name)}: names must be text. Rename the columns", name=name
         )
     present = series.dropna().infer_objects()
     if present.empty:
         raise SchemaError(
-            f"column {short(name)}: every cell is missing; drop the column", name=name
+            f"column {short(name)}: every cell is missing. Drop the column", name=name
         )
     dtype, kind = present.dtype, _kind(present)
     if isinstance(dtype, pd.CategoricalDtype):
@@ -86,7 +86,7 @@ def _feature(name: Any, series: pd.Series[Any], limit: int, scaling: Encoding) -
         return _number(name, numbers(present), scaling)
     elif kind == "other":
         raise SchemaError(
-            f"column {short(name)} holds {dtype} values; turn them into numbers (for a date: days since "
+            f"column {short(name)} holds {dtype} values. Turn them into numbers (for a date: days since "
             "a fixed day) or drop the column",
             name=name,
         )
@@ -96,7 +96,7 @@ def _feature(name: Any, series: pd.Series[Any], limit: int, scaling: Encoding) -
     if len(labels) > limit:
         raise SchemaError(
             f"column {short(name)} has {len(labels)} different values, more than "
-            f"categorical_limit={limit} (such as {listing(labels[:3])}); drop it if it is a name "
+            f"categorical_limit={limit} (such as {listing(labels[:3])}). Drop it if it is a name "
             "or an identifier, else group its values or raise the limit",
             name=name,
         )
@@ -139,7 +139,7 @@ def _check_varies(name: str, known: list[Any]) -> None:
     """Raise SchemaError if a column has fewer than two values."""
     if len(known) < 2:
         raise SchemaError(
-            f"column {short(name)} is constant ({listing(known)}), so its range is unknown; drop the "
+            f"column {short(name)} is constant ({listing(known)}), so its range is unknown. Drop the "
             "column or write its feature by hand",
             name=name,
         )

@@ -242,12 +242,12 @@ def label_problems(name: str, labels: Label | Sequence[Label], features: Feature
     feature = features[name]
     if not isinstance(feature, (Categorical, Binary)):
         return [
-            f"{short(name)} is {feature.kind}; only categorical and binary features have categories"
+            f"{short(name)} is {feature.kind}. Only categorical and binary features have categories"
         ]
     known = feature.labels
     return [
-        f"{short(label)} is not a category of {short(name)}{did_you_mean(label, known)}; "
-        f"its categories are {listing(known)}"
+        f"{short(label)} is not a category of {short(name)}{did_you_mean(label, known)}. "
+        f"Its categories are {listing(known)}"
         for label in as_labels(labels)
         if label not in known
     ] + ([] if as_labels(labels) else [f"the list of categories of {short(name)} is empty"])

@@ -433,8 +433,8 @@ class Schema(values.Checked):
         for name, pair in pairs.items():
             if any(pair) and not isinstance(self.by_name[name], Continuous):
                 raise OptionError(
-                    f"tolerance: {name!r} is not a number, and only a number can be missed by a little; "
-                    "leave it out",
+                    f"tolerance: {name!r} is not a number, and only a number can be missed by a little. "
+                    "Leave it out",
                     name="tolerance",
                     value=name,
                 )
@@ -479,7 +479,7 @@ class Schema(values.Checked):
             if isinstance(feature, Continuous) and not feature.settled:
                 raise SchemaError(
                     f"feature {feature.name!r} has neither a range nor a scaling, so it cannot be "
-                    "encoded: min-max scaling needs lower and upper; give both, or scaling='none' or "
+                    "encoded: min-max scaling needs lower and upper. Give both, or scaling='none' or "
                     "a pair (offset, scale), or give a model that scales its own inputs",
                     name=feature.name,
                 )
@@ -682,14 +682,14 @@ def _directed(feature: AnyFeature, direction: Direction) -> AnyFeature:
     """Return a feature that may change in one direction alone."""
     if isinstance(feature, Categorical):
         raise OptionError(
-            f"{direction}: {feature.name!r} is a category, and its values have no order; name it in "
+            f"{direction}: {feature.name!r} is a category, and its values have no order. Name it in "
             "immutable, or leave it out",
             name=direction,
             value=feature.name,
         )
     if feature.direction not in (None, direction):
         raise OptionError(
-            f"{direction}: {feature.name!r} is {feature.direction} already; name it in immutable if it "
+            f"{direction}: {feature.name!r} is {feature.direction} already. Name it in immutable if it "
             "may neither rise nor fall, or leave it out",
             name=direction,
             value=feature.name,
@@ -701,7 +701,7 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
     """Return a number with the range of a request."""
     if not isinstance(feature, Continuous):
         raise OptionError(
-            f"ranges: {feature.name!r} has the values {listing(feature.labels)} and no range; leave it "
+            f"ranges: {feature.name!r} has the values {listing(feature.labels)} and no range. Leave it "
             "out",
             name="ranges",
             value=feature.name,
@@ -711,7 +711,7 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
     if low is not None and high is not None and not low < high:
         raise OptionError(
             f"the range of {feature.name!r} would be {num(low)} to {num(high)}, with one end from the "
-            "training table; give both ends",
+            "training table. Give both ends",
             name="ranges",
             value=ends,
         )
@@ -737,7 +737,7 @@ def _between(feature: Continuous, low: float | None, high: float | None) -> Cont
         if not low < high:
             raise OptionError(
                 f"the range of {feature.name!r} holds no two values in steps of "
-                f"{num(feature.step or 0.0)}; make it wider, or name the feature in immutable",
+                f"{num(feature.step or 0.0)}. Make it wider, or name the feature in immutable",
                 name="ranges",
                 value=(low, high),
             )

@@ -196,7 +196,7 @@ def refuse(problems: Mapping[int, BadRow]) -> None:
         return
     rest = len(problems) - 1
     more = f"{rest} more row{' has' if rest == 1 else 's have'} problems"
-    tail = f" ({more}; see Schema.problems)" if rest else ""
+    tail = f" ({more}. See Schema.problems)" if rest else ""
     first = problems[min(problems)]
     raise SchemaError(f"{first}{tail}", name=first.column, row=first.row)
 

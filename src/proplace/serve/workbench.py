@@ -292,7 +292,7 @@ class Workbench:
             found[name] = read_value(feature, given)
             frame = pd.DataFrame({name: pd.Series([found[name]])})
             if Schema([feature]).encode_people(frame)[1]:
-                errors.add(name, f"{short(given)} cannot be used; give {hint_of(feature)}")
+                errors.add(name, f"{short(given)} cannot be used. Give {hint_of(feature)}")
         errors.raise_any()
         return found
 

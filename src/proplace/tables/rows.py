@@ -157,8 +157,8 @@ def _check_legal(schema: Schema, rows: Array) -> None:
         return
     bad = int(np.flatnonzero(~legal)[0])
     raise SchemaError(
-        f"row {bad} of the array is not a legal encoded row of the schema; "
-        "pass a DataFrame in original units, or schema.encode(frame)",
+        f"row {bad} of the array is not a legal encoded row of the schema. "
+        "Pass a DataFrame in original units, or schema.encode(frame)",
         name="X",
         row=bad,
     )
