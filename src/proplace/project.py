@@ -365,7 +365,7 @@ def _path(value: Any, folder: Path) -> Path:
         raise OptionError(f"give the path of a file, not {short(value)}")
     path = folder / value
     if not path.is_file():
-        raise OptionError(f"there is no file {path}; leave the key out, or correct the path")
+        raise OptionError(f"there is no file {path}. Leave the key out, or correct the path")
     return path
 
 

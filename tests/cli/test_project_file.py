@@ -93,7 +93,7 @@ def test_schema_that_project_names_may_be_drafted(loans, tmp_path, monkeypatch):
     Path("proplace.yaml").write_text("schema: schema.yaml")
     done = run("explain", "--delta", 0.01, "a=1")
     failed(done, OptionError, name="proplace.yaml")
-    assert "there is no file schema.yaml; leave the key out, or correct the path" in done.stderr
+    assert "there is no file schema.yaml. Leave the key out, or correct the path" in done.stderr
     good("schema", loans.folder / "train.csv", "--out", "schema.yaml")
     assert run("explain", "--delta", 0.01, "a=1").error.name == "model"
 

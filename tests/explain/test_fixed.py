@@ -154,8 +154,8 @@ def test_without_ranges_nothing_is_proved():
     assert answer.status == "fixed_prediction"
     assert (
         answer.reason
-        == "every network within delta refuses all values of x0 (0 to 1) and x1 (0 to 1); "
-        "this is proved"
+        == "every network within delta refuses all values of x0 (0 to 1) and x1 (0 to 1). "
+        "This is proved"
     )
 
 

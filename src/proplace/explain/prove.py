@@ -388,7 +388,7 @@ def fixed_prediction(
         if trees is not None:
             return Finding(
                 "fixed_prediction",
-                f"{networks_of(member)} refuses {_inputs(schema, spaces)}; this is proved",
+                f"{networks_of(member)} refuses {_inputs(schema, spaces)}. This is proved",
                 encoded_original=x,
                 certificate=refusal.certificate(trees),
                 seconds=time.monotonic() - start,

@@ -65,10 +65,10 @@ def open_table(
     if not path.exists():
         raise TableError(f"{path}: no such file", name=path.name)
     if not path.is_file():
-        raise TableError(f"{path}: this is not a file; give the path of one table", name=path.name)
+        raise TableError(f"{path}: this is not a file. Give the path of one table", name=path.name)
     if path.suffix.lower() == ".gz" and is_parquet(path.with_suffix("")):
         raise TableError(
-            f"{path}: a Parquet file is packed already; unpack this one (gunzip)", name=path.name
+            f"{path}: a Parquet file is packed already. Unpack this one (gunzip)", name=path.name
         )
     try:
         if is_parquet(path):
@@ -278,7 +278,7 @@ class CsvTable(TableFile):
         names = next(records, None)
         if names is None:
             raise TableError(
-                f"{path}: the file is empty; its first line must name the columns", name=path.name
+                f"{path}: the file is empty. Its first line must name the columns", name=path.name
             )
         self.columns = tuple(names)
         self._check_width()
@@ -363,7 +363,7 @@ class CsvTable(TableFile):
             except UnicodeError:
                 raise TableError(
                     f"{self.path}{self._undecodable()}: the text is not "
-                    f"{self._encoding.removesuffix('-sig')}; save the file as UTF-8 or name its "
+                    f"{self._encoding.removesuffix('-sig')}. Save the file as UTF-8 or name its "
                     "encoding, such as tables.encoding: latin-1",
                     name=self.path.name,
                 ) from None
@@ -373,7 +373,7 @@ class CsvTable(TableFile):
             return io.TextIOWrapper(content, encoding=self._encoding, newline="")
         except (LookupError, ValueError):
             raise TableError(
-                f"there is no encoding {short(self._encoding)}; try utf-8",
+                f"there is no encoding {short(self._encoding)}. Try utf-8",
                 name="encoding",
                 value=self._encoding,
             ) from None
@@ -386,7 +386,7 @@ class CsvTable(TableFile):
                 yield cast("IO[bytes]", file)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise TableError(
-                f"{self.path}: the file is packed with gzip, and damaged ({error}); pack it again",
+                f"{self.path}: the file is packed with gzip, and damaged ({error}). Pack it again",
                 name=self.path.name,
             ) from None
 
@@ -396,7 +396,7 @@ class CsvTable(TableFile):
             packed = file.read(len(_GZIP)) == _GZIP
         if self.path.suffix.lower() == ".gz" and not packed:
             raise TableError(
-                f"{self.path}: the name says that gzip has packed the file, which it has not; pack it, "
+                f"{self.path}: the name ends in .gz, but the file is not packed. Pack it with gzip, "
                 "or call it .csv",
                 name=self.path.name,
             )
@@ -517,7 +517,7 @@ class ParquetTable(TableFile):
     def _damaged(self, why: str) -> TableError:
         words = clipped(" ".join(why.split()), 2 * VALUE)
         return TableError(
-            f"{self.path}: this is not a Parquet file, or a damaged one ({words}); write it again",
+            f"{self.path}: this is not a Parquet file, or a damaged one ({words}). Write it again",
             name=self.path.name,
         )
 
