@@ -358,6 +358,9 @@ def test_speed_table_matches_results(page):
             assert len(medians) == 4
             low, high = map(float, cell.split(" to "))
             assert [low, high] == pytest.approx([min(medians), max(medians)], rel=0.06, abs=0.0006)
+    scaled = [row for row in cells if row[0].split()[1] != "none"]
+    farthest = max(float(row[6].split(" / ")[1]) for row in scaled)
+    assert f"{farthest:.2f} times as far" in " ".join(shown.split())
 
 
 def test_guarantee_states_validity_of_results():

@@ -100,7 +100,7 @@ def test_bound_is_that_of_hull(seed):
         )
         far = outside_hull(e.encoded_counterfactual, e.neighbours, e.encoded_original)
         assert e.in_region == (far <= 1e-7)
-        assert ("outside the hull" in e.reason) == (not e.in_region)
+        assert ("outside the region" in e.reason) == (not e.in_region)
 
 
 @pytest.mark.parametrize("seed", seeds(8, 100))

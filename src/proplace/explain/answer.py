@@ -253,12 +253,12 @@ class OnePerson:
         timed_out = not optimal and (outcome.timed_out or not (failure or attempt.grids))
         why = ""
         if not optimal:
-            why = "written in steps" if in_region else "written in steps, outside the hull"
+            why = "rounded to steps" if in_region else "rounded to steps, outside the region"
             if failure:
                 why = f"the solver failed ({failure})"
             elif timed_out:
                 why = "stopped at the time limit"
-            why = f"{why}; nothing nearer than {bound:.6g} has the margin in the region"
+            why = f"{why}; proved lower bound on the distance in the region: {bound:.6g}"
         return Finding(
             "optimal" if optimal else "feasible",
             "; ".join(part for part in (why, few) if part),
@@ -323,12 +323,12 @@ class OnePerson:
         """Return the finding after a walk to a typical point."""
         distance, bound = self._distance(proved.point), finding.bound
         in_region = bool(attempt.in_region(proved.point[None])[0])
-        where = "" if in_region else ", outside the hull"
+        where = "" if in_region else ", outside the region"
         return replace(
             finding,
             status="feasible",
             reason=f"moved from an atypical point to the nearest typical one found{where}; "
-            f"nothing nearer than {bound:.6g} has the margin in the region",
+            f"proved lower bound on the distance in the region: {bound:.6g}",
             encoded_counterfactual=proved.point,
             distance=distance,
             bound=min(bound, distance) if in_region else bound,
