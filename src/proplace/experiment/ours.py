@@ -33,7 +33,7 @@ EXACT: Options = {"gap": 0.0, "typical": False}
 """The request of the paper: the nearest counterfactual, without a gap and without a filter."""
 COVERAGE = 0.9
 _CALIBRATED = 0.999
-_JUDGED = 25  # people of the calibration by whom a radius is chosen
+_JUDGED = 10  # people of the calibration by whom a radius is chosen
 _AGREEING = 0.9
 _RADII = (0.0625, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)  # over delta
 

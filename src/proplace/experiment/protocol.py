@@ -25,6 +25,7 @@ from proplace.core.errors import InputError
 from proplace.core.files import atomic_write
 from proplace.experiment.archive import Trained, train_all, trained
 from proplace.experiment.data import Dataset, load
+from proplace.experiment.settings import FEWER
 from proplace.experiment.training import accuracy
 from proplace.explain.proplace import Proplace
 from proplace.tables.files import read_csv
@@ -40,17 +41,8 @@ if TYPE_CHECKING:
     from proplace.schema import Schema
 
 VALID = 0.99  # validity of a delta that is not given
-FACTORS = (
-    0.0625,
-    0.125,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    1.25,
-    1.5,
-    2.0,
-)  # deltas tried, over the published one
+FACTORS = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # deltas tried, over the published one
+_TRIED = 25  # people of the calibration, at most, for each delta
 _SKIPPED = {*sys.stdlib_module_names, "sklearn"}  # the latter for its size: BaseEstimator is a base
 
 
@@ -65,7 +57,7 @@ class Problem:
     nets
         The networks of the archive.
     X
-        Encoded people to explain.
+        Encoded people to explain. Slow methods explain the first of them.
     validation
         Encoded people for choices.
     rows
@@ -124,7 +116,7 @@ def assemble(task: Task, data: Dataset, settings: Settings, nets: Trained, folde
     folder.mkdir(parents=True, exist_ok=True)
     schema = data.schema if task.actionable else data.free
     rows = data.X[data.first.rows]
-    validation = data.X[nets.validation]
+    validation = data.X[nets.validation][: FEWER if task.other_size else _TRIED]
     code = source_digest(Proplace) or __version__
     bound = "actionable" if task.actionable else "free"
     digest = hashlib.sha256(nets.to_bytes()).hexdigest()
@@ -182,12 +174,13 @@ def _cached_curve(path: Path, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
 def _delta(curve: pd.DataFrame, settings: Settings, rows: int) -> float:
     """Return the largest delta up to the published one that leaves at least k rows robust.
 
-    Without a published one, return the smallest delta that is valid enough, or the most valid one.
+    If none does, return the smallest. Without a published one, return the smallest delta that is
+    valid enough, or the most valid one.
     """
     usable = curve[curve["robust"] * rows >= settings.k]
     if settings.delta is not None:
         usable = usable[usable["delta"] <= settings.delta]
-        return float((usable if len(usable) else curve)["delta"].max())
+        return float(usable["delta"].max() if len(usable) else curve["delta"].min())
     good = usable[usable["validity"] >= VALID]
     if len(good):
         return float(good["delta"].min())

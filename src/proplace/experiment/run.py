@@ -12,7 +12,7 @@ import hashlib
 import io
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,13 @@ def run(
     # A worker may hold a class without the file that it came from, so digests are taken here.
     codes = {name: source_digest(METHODS.get(name, Proplace)) for name in methods}
     wanted = [(task, name) for task in tasks for name in methods if possible(name, task)]
+    if not wanted:
+        raise OptionError(
+            f"{' and '.join(methods)} cannot run on these networks. Leave the width out, to have those "
+            "of the published size",
+            name="methods",
+            value=list(methods),
+        )
     jobs = (
         joblib.delayed(_cell)(task, name, METHODS.get(name), codes[name], source)
         for task, name in wanted
@@ -137,7 +144,13 @@ def run(
 
 
 def possible(name: str, task: Task) -> bool:
-    """Return True if the archive has the networks that a method needs."""
+    """Return True if a method runs on a task.
+
+    Learned shift sets need a history, which the archive has for networks of the published size. The
+    algorithm of the paper is slow on others, so it runs on them if a number of people is given.
+    """
+    if name == "PROPLACE-Algorithm-1":
+        return not task.other_size or task.people is not None
     return name != "PROPLACE-learned" or task.settings.counts.history > 0
 
 
@@ -252,6 +265,7 @@ def _cell(
     if method is not None:
         METHODS[name] = method
     made = _problem(task, source)
+    made = replace(made, X=made.X[: task.people_for(name)])
     facts = (made.delta, made.accuracy, len(made.X))
     key: dict[str, Any] = dict(zip(KEYS, _key(task, name), strict=True))
     unseen = min(made.nets.unseen, len(made.X))
@@ -270,7 +284,8 @@ def _cell(
 
 def _stored(name: str, made: Problem, code: str | None, source: _Source) -> dict[str, Any]:
     """Return the arrays of a cell, from its file if nothing that it depends on has changed."""
-    facts = (name, made.task, made.delta)
+    task = replace(made.task, widths=made.settings.widths, people=None)
+    facts = (name, task, made.delta, len(made.X))
     networks = hashlib.sha256(made.nets.to_bytes()).hexdigest()
     key = hashlib.sha256(repr((facts, networks, code, made.code)).encode()).hexdigest()
     safe = re.sub(r"[^A-Za-z0-9.-]", "_", name)

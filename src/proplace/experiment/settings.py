@@ -73,6 +73,10 @@ SIZES = ((10, 10), (20, 20), (50, 50))
 """Architectures of the archive."""
 SEEDS = tuple(range(10))
 """Training seeds of the archive."""
+SLOW = ("PROPLACE-Algorithm-1", "PROPLACE-sparse", "PROTO-R", "MILP-R")
+"""Methods that explain :data:`FEWER` people per seed, since they take most of the time."""
+FEWER = 10
+"""People per seed for :data:`SLOW` methods, and for networks of another size than published."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Task:
     widths
         Neurons of the hidden layers. Default: as published.
     people
-        Largest number of people to explain. Default: all.
+        Largest number of people to explain, by every method. Default: see :meth:`people_for`.
     actionable
         True to respect immutable features and rules (see :mod:`proplace.experiment.data`). Default:
         as in the paper, every number may change within its range and every category is free.
@@ -113,12 +117,23 @@ class Task:
         return self.data.removesuffix("-repaired")
 
     @property
+    def other_size(self) -> bool:
+        """True if the architecture is not the published one."""
+        return self.own is None and self.widths not in (None, SETTINGS[self.published].widths)
+
+    def people_for(self, method: str) -> int | None:
+        """Return the largest number of people that a method explains, or None for all."""
+        if self.people is not None:
+            return self.people
+        return FEWER if self.other_size or method in SLOW else None
+
+    @property
     def settings(self) -> Settings:
         """Settings of the data set, with the architecture of the task."""
         if self.own is not None:
             return self.own.settings
         settings = SETTINGS[self.published]
-        if self.widths in (None, settings.widths):
+        if not self.other_size:
             return settings
         return replace(settings, widths=self.widths, counts=OTHER_SIZE)
 

@@ -68,7 +68,7 @@ def matrix(people: pd.DataFrame, method: str, measure: str) -> Array:
 
 
 def interval(values: Array) -> Interval:
-    """Return the mean of seeds by people with its interval.
+    """Return the mean of seeds by people with its interval. People without any value are left out.
 
     Examples
     --------
@@ -76,7 +76,8 @@ def interval(values: Array) -> Interval:
     >>> interval(np.array([[1.0, 1.0], [3.0, np.nan]]))
     Interval(mean=1.666666667, low=1.0, high=3.0)
     """
-    if not np.isfinite(values).any():
+    values = values[:, np.isfinite(values).any(axis=0)]
+    if not values.size:
         return Interval(np.nan, np.nan, np.nan)
     rng = np.random.default_rng(0)
     seeds, people = values.shape
