@@ -43,10 +43,10 @@ def cells(text, method, number=0):
 def test_table_has_means_intervals_and_figures_of_paper():
     text = output.markdown(results())
     assert cells(text, "PROPLACE") == [
-        *("PROPLACE", "99.0 [98.0, 100]", "90.0", "100", "0.050 [0.040, 0.060]"),
+        *("PROPLACE", "100", "99.0 [98.0, 100]", "90.0", "100", "0.050 [0.040, 0.060]"),
         *("1.04 [1.04, 1.04]", "100", "3.0", "100", "100 / 100 / 0.057 / 1.04"),
     ]
-    assert cells(text, "RNCE")[3] == "50.0"
+    assert cells(text, "RNCE")[4] == "50.0"
     assert cells(text, "RNCE")[-1] == "-"
     assert cells(text, "PROPLACE", 1) == ["PROPLACE", "100"]
     expected = ["RNCE", "+0.0 [+0.0, +0.0]", "+0.040 [+0.040, +0.040]", "+0.04 [+0.04, +0.04]"]
@@ -129,12 +129,34 @@ def test_pictures_show_figures():
     pyplot.close("all")
 
 
-def test_overview_has_one_cell_per_data_set_and_method():
+def test_overview_has_one_table_per_size_and_one_column_per_data_set():
     both = pd.concat([results().people, results("gmc").people])
-    text = output.overview(
-        output.summary(both[(both["data"] == "gmc") | (both["method"] != "RNCE")])
-    )
-    assert text.startswith("| vr %, vdelta %, l1, lof | HELOC 20x20 | GMC 20x20 |")
+    both = both[(both["data"] == "gmc") | (both["method"] != "RNCE")]
+    wider = results("gmc").people.assign(network="50x50", l1=0.5)
+    text = output.overview(output.summary(pd.concat([both, wider])))
     cell = "99.0, 100, .050, 1.04"
+    assert "| method | HELOC | GMC |" in text
     assert cells(text, "PROPLACE") == ["PROPLACE", cell, cell]
     assert cells(text, "RNCE") == ["RNCE", "-", "99.0, 50.0, .090, 1.08"]
+    assert "| method | GMC |" in text
+    assert cells(text, "RNCE", 1) == ["RNCE", "99.0, 50.0, .500, 1.08"]
+
+
+def test_pictures_have_one_row_per_size_and_one_column_per_data_set():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    parts = [results().people, results("gmc").people, results().people.assign(network="50x50")]
+    figure = output.scatter(output.summary(pd.concat(parts)), "lof", "lof")
+    titles = [panel.get_title() for panel in figure.axes if panel.get_visible()]
+    assert titles == ["HELOC 20x20 (leaks its label)", "GMC 20x20", "HELOC 50x50 (leaks its label)"]
+    assert figure.axes[0].get_subplotspec().get_geometry()[:2] == (2, 2)
+    pyplot.close(figure)
+
+
+def test_number_of_people_of_each_method_is_stated():
+    found = results()
+    fewer = (found.people["method"] != "RNCE") | (found.people["person"] < 10)
+    cells_ = found.cells.assign(people=[50, 10, 50, 10], unseen=[50, 10, 50, 10])
+    text = output.markdown(dataclasses.replace(found, people=found.people[fewer], cells=cells_))
+    assert (cells(text, "PROPLACE")[1], cells(text, "RNCE")[1]) == ("100", "20")
+    assert "; 100 people over 2 seeds." in text
+    assert cells(text, "RNCE", 2)[-1] == "0 / 0 / 20"

@@ -60,3 +60,9 @@ def test_statistics_do_not_change_with_last_digits():
     values = rng.random((10, 50))
     assert interval(values) == interval(values * (1.0 + 2e-16))
     assert interval(np.full((2, 2), np.nan)).mean != pytest.approx(0.0)
+
+
+def test_people_without_value_change_no_interval():
+    values = np.random.default_rng(5).random((10, 8))
+    padded = np.hstack([values, np.full((10, 40), np.nan)])
+    assert interval(padded) == interval(values)

@@ -63,6 +63,7 @@ def summary(people: pd.DataFrame) -> pd.DataFrame:
     for data, network, part in groups(people):
         for method in map(str, part["method"].drop_duplicates()):
             row: dict[str, Any] = {"data": data, "network": network, "method": method}
+            row["people"] = int((part["method"] == method).sum())
             for measure in [*MEASURES, *_kinds(part)]:
                 found = interval(matrix(part, method, measure))
                 row |= {
@@ -125,8 +126,8 @@ def paper(data: str, method: str) -> str:
 
 
 HEAD = (
-    "method", "vr %", "on all %", "vdelta %", "l1", "lof", "lof ≤ 1.5 %", "changed", "answered %",
-    "paper",
+    "method", "people", "vr %", "on all %", "vdelta %", "l1", "lof", "lof ≤ 1.5 %", "changed",
+    "answered %", "paper",
 )  # fmt: skip
 
 
@@ -143,6 +144,7 @@ def rows(table: pd.DataFrame, data: str, network: str) -> Iterator[tuple[str, ..
         published = known is not None and network == "x".join(map(str, known.widths))
         yield (
             str(row["method"]),
+            str(row["people"]),
             f"{percent(row['vr'])} [{low}, {high}]",
             percent(row["all"]),
             percent(row["vdelta"]),
@@ -158,7 +160,8 @@ def rows(table: pd.DataFrame, data: str, network: str) -> Iterator[tuple[str, ..
 def setting(cells: pd.DataFrame, data: str, network: str) -> str:
     """Return one sentence on delta, networks and people of a table."""
     part = cells[(cells["data"] == data) & (cells["network"] == network)]
-    part = part.drop_duplicates("seed")
+    # Slow methods explain fewer people.
+    part = part.sort_values(["seed", "people"], ascending=[True, False]).drop_duplicates("seed")
     name = _published(data)
     version = " (file as published, with its label leak)" if data in LEAKS else ""
     version = " (repaired for the label leak)" if data != name else version
@@ -204,17 +207,20 @@ def markdown(results: Results) -> str:
 
 
 def overview(table: pd.DataFrame) -> str:
-    """Return one table of all methods and data sets, a cell with vr %, vdelta %, l1 and lof."""
-    parts = groups(table)
-    head = ("vr %, vdelta %, l1, lof", *(f"{data.upper()} {network}" for data, network, _ in parts))
-    body = []
-    for method in table["method"].drop_duplicates():
-        cells = [str(method)]
-        for _, _, part in parts:
-            rows = part[part["method"] == method].to_dict("records")
-            cells += [_cell(row) for row in rows] or ["-"]
-        body.append(tuple(cells))
-    return "\n".join(_table(head, body))
+    """Return a table of methods and data sets per size, a cell with vr %, vdelta %, l1 and lof."""
+    lines = []
+    for network, here in table.groupby("network"):
+        lines += [f"Networks {network}: vr %, vdelta %, l1, lof", ""]
+        columns = here["data"].drop_duplicates().tolist()
+        cells = here.assign(cell=[_cell(row) for row in here.to_dict("records")])
+        wide = cells.pivot_table("cell", "method", "data", "first", sort=False)
+        wide = wide.reindex(here["method"].drop_duplicates())[columns].fillna("-")
+        body = [
+            (str(method), *map(str, row))
+            for method, row in zip(wide.index, wide.to_numpy(), strict=True)
+        ]
+        lines += _table(("method", *(data.upper() for data in columns)), body)
+    return "\n".join(lines)
 
 
 def _cell(row: dict[Any, Any]) -> str:
@@ -328,24 +334,35 @@ def png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _legend(figure: Any, handles: list[Any], columns: int) -> None:
+def _legend(figure: Any, handles: list[Any]) -> None:
     """Put a legend below the panels."""
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = min(len(handles), max(1, int(figure.get_figwidth() / (0.07 * longest + 0.5))))
     lines = -(-len(handles) // columns)
     figure.legend(
         handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize="small"
     )
-    figure.tight_layout(rect=(0, 0.02 + 0.06 * lines, 1, 1))
+    figure.tight_layout(rect=(0, (0.1 + 0.23 * lines) / figure.get_figheight(), 1, 1))
 
 
 def _panels(table: pd.DataFrame) -> tuple[Any, list[tuple[pd.DataFrame, Any]]]:
-    """Return a figure with one panel per data set and network."""
+    """Return a figure with one row of panels per network and one column per data set."""
     pyplot = require("matplotlib.pyplot", "plot", _PICTURES)
     parts = groups(table)
+    names = list(dict.fromkeys(data for data, _, _ in parts))
+    sizes = list(dict.fromkeys(network for _, network, _ in parts))
     figure, axes = pyplot.subplots(
-        1, len(parts), figsize=(3.2 * len(parts) + 0.4, 3.8), squeeze=False
+        len(sizes),
+        len(names),
+        figsize=(3.2 * len(names) + 0.4, 3.0 * len(sizes) + 0.8),
+        squeeze=False,
     )
+    for panel in axes.flat:
+        panel.set_visible(False)
     panels = []
-    for (data, network, part), panel in zip(parts, axes[0], strict=True):
+    for data, network, part in parts:
+        panel = axes[sizes.index(network), names.index(data)]
+        panel.set_visible(True)
         leaks = " (leaks its label)" if data in LEAKS else ""
         panel.set_title(f"{data.upper()} {network}{leaks}", fontsize="medium")
         panel.spines[["top", "right"]].set_visible(False)
@@ -378,9 +395,9 @@ def scatter(table: pd.DataFrame, measure: str, label: str) -> Any:
         panel.set_xlabel("l1 (nearer is left)")
         panel.set_xlim(left=0.0)
     first = panels[0][1]
-    first.set_ylabel(label)
+    figure.supylabel(label, fontsize="medium")
     legend = [first.plot([], [], "o", color=c, label=name)[0] for name, c in shown.items()]
-    _legend(figure, legend, columns=min(9, 3 * len(panels)))
+    _legend(figure, legend)
     return figure
 
 
@@ -403,7 +420,7 @@ def vr_delta(curves: pd.DataFrame) -> Any:
         panel.set_ylim(-0.02, 1.03)
         panel.set_xlabel("delta")
     first = panels[0][1]
-    first.set_ylabel("share")
+    figure.supylabel("share", fontsize="medium")
     legend = [
         first.plot(
             [], [], color="#d1495b", label="PROPLACE's counterfactuals valid after retraining"
@@ -411,5 +428,5 @@ def vr_delta(curves: pd.DataFrame) -> Any:
         first.plot([], [], color="#6c757d", ls="--", label="training rows robust"),
         first.plot([], [], color="black", linewidth=0.6, label="delta in use"),
     ]
-    _legend(figure, [lines[0] for lines in legend], columns=min(3, len(panels)))
+    _legend(figure, [lines[0] for lines in legend])
     return figure
