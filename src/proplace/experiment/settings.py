@@ -73,7 +73,7 @@ SIZES = ((10, 10), (20, 20), (50, 50))
 """Architectures of the archive."""
 SEEDS = tuple(range(10))
 """Training seeds of the archive."""
-SLOW = ("PROPLACE-Algorithm-1", "PROPLACE-sparse", "PROTO-R", "MILP-R")
+SLOW = ("PROPLACE-Algorithm-1", "PROPLACE-networks", "PROPLACE-sparse", "PROTO-R", "MILP-R")
 """Methods that explain :data:`FEWER` people per seed, since they take most of the time."""
 FEWER = 10
 """People per seed for :data:`SLOW` methods, and for networks of another size than published."""

@@ -79,6 +79,8 @@ class OnePerson:
         distance = self.explainer.distance_
         found = diverse(self._find, self.schema, self.request.count, distance, sparse=sparse)
         if found[0].found:
+            if not self.explainer.proves_ranges:
+                return found
             return [self._with_ranges(finding) for finding in found]
         drafted = any(
             isinstance(f, Continuous) and f.drafted and not f.immutable

@@ -141,6 +141,9 @@ class Proplace(Explainer):
     True
     """
 
+    proves_ranges = True
+    """False to leave out the guaranteed ranges, which take most of the time of a small network."""
+
     def __init__(
         self,
         model: object,
