@@ -15,7 +15,7 @@ import proplace as pp
 from proplace.baselines import METHODS, Candidate, RobustBaseline, published
 from proplace.cli import app
 from proplace.core.errors import OptionError
-from proplace.experiment import ours, output, protocol
+from proplace.experiment import ours, output, protocol, settings
 from proplace.experiment import run as experiment
 from proplace.experiment.archive import build
 from proplace.experiment.ours import OURS
@@ -165,6 +165,34 @@ def test_each_search_is_used_by_its_row(cache, monkeypatch):
     for name in ("PROPLACE", "PROPLACE-Algorithm-1"):
         experiment.answered(name, made)
     assert used == [("tree", None), ("bilevel", None)]
+
+
+def test_counterfactuals_are_those_of_explainer_that_proves_ranges(cache):
+    made = problem(TASKS[0], cache)
+    lean = ours.explainer(made, {"delta": made.delta})
+    whole = pp.Proplace(made.net, made.delta, schema=made.schema, k=made.settings.k)
+    found = [each.explain(made.X, **ours.EXACT) for each in (lean, whole.fit(made.rows))]
+    np.testing.assert_array_equal(*(one.encoded_counterfactuals for one in found))
+    assert [bool(one[0].guaranteed_ranges) for one in found] == [False, True]
+
+
+def test_slow_methods_and_other_sizes_explain_fewer_people(monkeypatch):
+    size = settings.SETTINGS["compas"].widths
+    limits = {
+        (task.widths, task.people): [task.people_for(name) for name in ("PROPLACE", "MILP-R")]
+        for task in (Task("compas", 0, size), Task("compas", 0, (9, 9)), Task("compas", 0, None, 3))
+    }
+    assert limits == {(size, None): [None, 10], ((9, 9), None): [10, 10], (None, 3): [3, 3]}
+
+
+def test_method_without_networks_is_rejected(tmp_path):
+    methods = ["PROPLACE-learned", "PROPLACE-Algorithm-1"]
+    tasks = [Task("compas", 0, (9, 9))]
+    with raises(OptionError, name="methods", match="Leave the width out"):
+        run(tasks, methods, tmp_path)
+    assert [experiment.possible(name, tasks[0]) for name in names()].count(False) == 2
+    found = run([Task("compas", 0, people=1)], methods[:1], tmp_path)
+    assert found.cells["error"].tolist() == [""]
 
 
 def test_unknown_methods_are_named(tmp_path):

@@ -440,7 +440,6 @@ def calibrate_delta(
 
     def trial_at(delta: float | Shifts, size: float) -> Trial:
         explainer = Proplace(base, delta, k=k, schema=schema, n_jobs=n_jobs, time_limit=seconds)
-        explainer.proves_ranges = False
         with without_table_warnings():
             trial = task.measure(explainer.fit(known), size)
         advance(1)

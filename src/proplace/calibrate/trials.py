@@ -170,6 +170,7 @@ class CalibrationTask:
     def measure(self, explainer: Proplace, size: float) -> Trial:
         """Measure at one size, with an explainer that is fitted to the set of that size."""
         robust = len(explainer.robust_rows(self.label))
+        explainer.proves_ranges = False  # no trial uses them
         people = explainer.explain(self.people, self.label, gap=self.gap)
         bad = next((e for e in people if e.status == "bad_input"), None)
         if bad is not None:
