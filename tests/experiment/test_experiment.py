@@ -190,7 +190,7 @@ def test_method_without_networks_is_rejected(tmp_path):
     tasks = [Task("compas", 0, (9, 9))]
     with raises(OptionError, name="methods", match="Leave the width out"):
         run(tasks, methods, tmp_path)
-    assert [experiment.possible(name, tasks[0]) for name in names()].count(False) == 2
+    assert [experiment.possible(name, tasks[0]) for name in names()].count(False) == 3
     found = run([Task("compas", 0, people=1)], methods[:1], tmp_path)
     assert found.cells["error"].tolist() == [""]
 

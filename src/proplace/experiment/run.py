@@ -30,6 +30,7 @@ from proplace.experiment.archive import PAPER, Archive
 from proplace.experiment.metrics import evaluate, outlier_model, vr
 from proplace.experiment.ours import EXACT, OURS, explainer, points
 from proplace.experiment.protocol import Problem, dataset, problem, source_digest
+from proplace.experiment.settings import SLOWEST
 from proplace.explain.proplace import Proplace
 
 if TYPE_CHECKING:
@@ -146,11 +147,10 @@ def run(
 def possible(name: str, task: Task) -> bool:
     """Return True if a method runs on a task.
 
-    Learned shift sets need a history, which the archive has for networks of the published size. The
-    algorithm of the paper is slow on others, so it runs on them if a number of people is given.
+    Learned shift sets need a history, which the archive has for networks of the published size.
     """
-    if name == "PROPLACE-Algorithm-1":
-        return not task.other_size or task.people is not None
+    if name in SLOWEST and task.other_size:
+        return task.people is not None
     return name != "PROPLACE-learned" or task.settings.counts.history > 0
 
 

@@ -75,6 +75,8 @@ SEEDS = tuple(range(10))
 """Training seeds of the archive."""
 SLOW = ("PROPLACE-Algorithm-1", "PROPLACE-networks", "PROPLACE-sparse", "PROTO-R", "MILP-R")
 """Methods that explain :data:`FEWER` people per seed, since they take most of the time."""
+SLOWEST = ("PROPLACE-Algorithm-1", "PROTO-R")
+"""Methods that explain nobody with networks of another size, if no number of people is given."""
 FEWER = 10
 """People per seed for :data:`SLOW` methods, and for networks of another size than published."""
 
