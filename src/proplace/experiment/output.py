@@ -334,15 +334,19 @@ def png(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _legend(figure: Any, handles: list[Any]) -> None:
-    """Put a legend below the panels."""
+def _legend(figure: Any, handles: list[Any], label: str) -> None:
+    """Name the vertical axis of each row of panels, and add a legend below them."""
+    for panel in figure.axes:
+        if panel.get_subplotspec().is_first_col():
+            panel.set_ylabel(label)
     longest = max(len(handle.get_label()) for handle in handles)
     columns = min(len(handles), max(1, int(figure.get_figwidth() / (0.07 * longest + 0.5))))
-    lines = -(-len(handles) // columns)
+    height = 0.2 + 0.21 * -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + height)
     figure.legend(
         handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize="small"
     )
-    figure.tight_layout(rect=(0, (0.1 + 0.23 * lines) / figure.get_figheight(), 1, 1))
+    figure.tight_layout(rect=(0, height / figure.get_figheight(), 1, 1))
 
 
 def _panels(table: pd.DataFrame) -> tuple[Any, list[tuple[pd.DataFrame, Any]]]:
@@ -354,7 +358,7 @@ def _panels(table: pd.DataFrame) -> tuple[Any, list[tuple[pd.DataFrame, Any]]]:
     figure, axes = pyplot.subplots(
         len(sizes),
         len(names),
-        figsize=(3.2 * len(names) + 0.4, 3.0 * len(sizes) + 0.8),
+        figsize=(3.2 * len(names) + 0.4, 3.0 * len(sizes)),
         squeeze=False,
     )
     for panel in axes.flat:
@@ -395,9 +399,8 @@ def scatter(table: pd.DataFrame, measure: str, label: str) -> Any:
         panel.set_xlabel("l1 (nearer is left)")
         panel.set_xlim(left=0.0)
     first = panels[0][1]
-    figure.supylabel(label, fontsize="medium")
     legend = [first.plot([], [], "o", color=c, label=name)[0] for name, c in shown.items()]
-    _legend(figure, legend)
+    _legend(figure, legend, label)
     return figure
 
 
@@ -420,7 +423,6 @@ def vr_delta(curves: pd.DataFrame) -> Any:
         panel.set_ylim(-0.02, 1.03)
         panel.set_xlabel("delta")
     first = panels[0][1]
-    figure.supylabel("share", fontsize="medium")
     legend = [
         first.plot(
             [], [], color="#d1495b", label="PROPLACE's counterfactuals valid after retraining"
@@ -428,5 +430,5 @@ def vr_delta(curves: pd.DataFrame) -> Any:
         first.plot([], [], color="#6c757d", ls="--", label="training rows robust"),
         first.plot([], [], color="black", linewidth=0.6, label="delta in use"),
     ]
-    _legend(figure, [lines[0] for lines in legend])
+    _legend(figure, [lines[0] for lines in legend], "share")
     return figure

@@ -135,7 +135,7 @@ class Task:
         if self.own is not None:
             return self.own.settings
         settings = SETTINGS[self.published]
-        if not self.other_size:
+        if self.widths is None or not self.other_size:
             return settings
         return replace(settings, widths=self.widths, counts=OTHER_SIZE)
 
