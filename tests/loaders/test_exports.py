@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neural_network import MLPClassifier
@@ -14,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import proplace as pp
-from proplace.core.errors import ModelNotSupportedError
+from proplace.core.errors import ModelNotSupportedError, SchemaError
 
 skl2onnx = pytest.importorskip("skl2onnx")
 pytest.importorskip("onnxruntime")
@@ -168,6 +172,18 @@ def test_counterfactuals_of_export_keep_names_and_types_of_table(tmp_path, scale
     assert (pipe.predict(found.astype(table.dtypes)) == "yes").all()
 
 
+def test_columns_that_exporters_write_alike_are_rejected_with_next_step_that_works(tmp_path):
+    table, y = people()
+    table = table[["my age", "in-come", "owner"]].rename(columns={"my age": "in come"})
+    pipe = make_pipeline(encoder(table), LogisticRegression()).fit(table, y)
+    model = pp.Model.of(export(tmp_path, pipe, table))
+
+    with pytest.raises(SchemaError, match=r"'in come', 'in-come' alike.*with_column_names"):
+        model.predict(table)
+    named = model.with_column_names(list(table))
+    assert (named.predict(table[table.columns[::-1]]) == pipe.predict(table)).all()
+
+
 @pytest.mark.parametrize("scaled", [False, True], ids=["passthrough", "scaled"])
 def test_shift_sets_of_pipelines_fit_table_with_booleans(scaled):
     table, y = people()
@@ -188,6 +204,51 @@ def test_shift_sets_of_pipelines_fit_table_with_booleans(scaled):
     found = pd.DataFrame([answer.counterfactual for answer in answers])[list(table)]
     for pipe in pipes:
         assert (pipe.predict(found.astype(table.dtypes)) == "yes").all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("classifier", "message"),
+    [
+        # its first layer is trained, unlike the matrix of a PCA
+        (MLPClassifier((3,), activation="identity", max_iter=20), "without a ReLU"),
+        (CalibratedClassifierCV(LogisticRegression(), cv=2), "export a single classifier"),
+    ],
+)
+def test_exports_of_several_linear_maps_are_rejected(tmp_path, classifier, message):
+    table, y = people(60)
+    table = table[["income", "children"]]
+    pipe = make_pipeline(StandardScaler(), classifier).fit(table, y)
+    with pytest.raises(ModelNotSupportedError, match=message):
+        pp.Model.of(export(tmp_path, pipe, table))
+
+
+def test_export_that_cuts_decimals_is_rejected_with_next_step_that_works(tmp_path):
+    table, y = people()
+    table = table[["children", "age"]]
+    pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, y)
+    with pytest.raises(ModelNotSupportedError, match=r"export table.astype\(float\)\[:1\]"):
+        pp.Model.of(export(tmp_path, pipe, table))
+    model = pp.Model.of(export(tmp_path, pipe, table.astype(float)))
+    assert (model.predict(table) == pipe.predict(table)).all()
+
+
+def test_softmax_over_opposite_scores_keeps_both(tmp_path):
+    table, y = people()
+    table = table[["income", "children"]]
+    pipe = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis()).fit(table, y)
+    for zipmap in (True, False):
+        model = pp.Model.of(export(tmp_path, pipe, table, zipmap=zipmap))
+        assert (model.predict(table) == pipe.predict(table)).all()
+
+
+def test_whole_numbers_are_scaled_without_onnxruntime(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    table, y = people()
+    table = table[["income", "children"]]
+    pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, y)
+    model = pp.Model.of(export(tmp_path, pipe, table))
+    assert (model.predict_original(table) == pipe.predict(table)).all()
 
 
 def test_exported_tree_is_rejected_by_its_own_name(tmp_path):

@@ -137,13 +137,6 @@ class Flow:
         labels = self.sources[name].labels
         return 0.0 if labels is None else labels[0]
 
-    def mix(self, columns: Sequence[Flowing], matrix: Array, constant: Array) -> list[Flowing]:
-        """Apply ``matrix columns + constant``."""
-        return [
-            _mixture(columns, row, float(c))
-            for row, c in zip(np.asarray(matrix, np.float64), constant, strict=True)
-        ]
-
     # -- the end -------------------------------------------------------------------------------
 
     def finish(self, columns: Sequence[Flowing]) -> tuple[Schema, InputTransform]:
@@ -225,12 +218,13 @@ def _terms(column: Flowing) -> tuple[tuple[float, Single], ...]:
     return ((1.0, column),) if isinstance(column, Single) else column.terms
 
 
-def _mixture(columns: Sequence[Flowing], row: Array, constant: float) -> Flowing:
-    """Return ``row . columns + constant``. A plain selection of one column stays that column."""
+def mixture(columns: Sequence[Flowing], row: Array) -> Flowing:
+    """Return ``row . columns``. A plain selection of one column stays that column."""
     places = np.flatnonzero(row)
-    if len(places) == 1 and row[places[0]] == 1.0 and constant == 0.0:
+    if len(places) == 1 and row[places[0]] == 1.0:
         return columns[int(places[0])]
     terms: dict[Single, float] = {}
+    constant = 0.0
     for n in places.tolist():
         column, a = columns[n], float(row[n])
         constant += a * column.constant if isinstance(column, Mixture) else 0.0

@@ -745,11 +745,17 @@ class Model:
         mine: dict[str, list[str]] = {}
         for name in gone:
             mine.setdefault(_exported(name), []).append(name)
-        return {
-            own[0]: theirs[written][0]
-            for written, own in mine.items()
-            if len(own) == len(theirs.get(written, ())) == 1
-        }
+        pairs = [(mine[written], theirs[written]) for written in mine.keys() & theirs.keys()]
+        for pair in pairs:
+            alike = sorted(max(pair, key=len))
+            if len(alike) > 1:
+                raise SchemaError(
+                    f"Exporters write the columns {listing(alike)} alike. State which is which with "
+                    "Model.of(...).with_column_names([...]), the names of the table in the order of the "
+                    f"model, which has {list(self._columns)}.",
+                    name=alike[0],
+                )
+        return {own: name for (own,), (name,) in pairs}
 
     def _with_names(self, names: Mapping[str, str]) -> Model:
         new = {name: names.get(name, name) for name in self._columns}

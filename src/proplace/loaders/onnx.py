@@ -337,7 +337,7 @@ class _OnnxModel:
     def _continues(self, node: Any) -> bool:
         """Return True if a node belongs to the last layer: bias, batch norm, another shape."""
         tensor = self.logits
-        alone = len(self.consumers[tensor]) == 1 and tensor not in self.graph.outputs
+        alone = len(self.consumers.get(tensor, ())) == 1 and tensor not in self.graph.outputs
         if tensor not in node.input or not alone or self.classifier is not None:
             return False
         bias = node.op_type == "Add" or (node.op_type == "Sub" and node.input[0] == tensor)
@@ -363,20 +363,25 @@ class _OnnxModel:
             self.turned.add(str(node.output[0]))
         return found if isinstance(found, (list, tuple)) else [found]
 
-    def leads_to_linear(self, node: Any) -> bool:
-        """Return True if a linear map of a pipeline is followed by another one, before all else."""
-        while self.graph.model.producer_name == "skl2onnx":
-            users = self.consumers.get(node.output[0], [])
-            if len(users) != 1 or users[0].op_type not in _PASSED:
-                return False
-            (node,) = users
-            if node.op_type in _LINEAR:
+    def is_fixed(self, node: Any) -> bool:
+        """Return True for a linear map without bias before another one: a PCA of a pipeline."""
+        if self.graph.model.producer_name != "skl2onnx" or len(node.input) > 2:
+            return False
+        users = self.consumers.get(node.output[0], [])
+        if any(user.op_type == "Add" for user in users):
+            return False
+        while len(users) == 1 and users[0].op_type in _PASSED:
+            (user,) = users
+            if user.op_type in _LINEAR:
                 return True
+            users = self.consumers.get(user.output[0], [])
         return False
 
     def _merge_opposite(self) -> None:
         """Turn scores (-z, z), given out or each through a sigmoid, into the one logit z."""
         self.halved = False
+        if self.classifier is not None:
+            return
         users = self.consumers.get(self.logits, [])
         sigmoid = next((node for node in users if node.op_type == "Sigmoid"), None)
         chain = self.trace.chain
@@ -411,7 +416,7 @@ class _OnnxModel:
             if result is None:
                 raise ModelNotSupportedError(
                     f"{self.path.name}: output {name!r} cannot be worked out from the logits of the "
-                    "network. Export the model with its logits or probabilities as output"
+                    "network. Export a single classifier with its logits or probabilities as output"
                 )
             labels = result.labels if isinstance(result, Named) else None
             array = result.array if isinstance(result, Named) else result
@@ -497,11 +502,10 @@ def _gemm(model: _OnnxModel, node: _Node) -> Value:
         raise ModelNotSupportedError(
             f"{node.where} has weights of shape {W.shape}. It needs a matrix"
         )
+    if node.value.step is None and model.is_fixed(node.own):
+        return model.trace.matrix(node.where, node.value, W)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         b = float(a.get("beta", 1.0)) * per_column(node.numbers(2))
-    if node.value.step is None and model.leads_to_linear(node.own):
-        return model.trace.matrix(node.where, node.value, W, 0.0 if b is None else b)
-    if b is not None:
         b = np.broadcast_to(b, (len(W),)).astype(np.float64)
     model.double.append(node.constant(1).dtype == np.float64)
     titles = str(names[1]), str(names[2]) if b is not None else None

@@ -240,6 +240,8 @@ class Graph:
         self._check_size(where, node, inputs)
         if node.op_type == "LinearClassifier":
             node = self._with_intercepts(node)
+        if node.op_type == "Scaler" and inputs[0].dtype.kind in "iub":
+            inputs = [inputs[0].astype(np.float32)]  # the reference would round its results
         onnx = self.onnx
         names = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
         graph = onnx.helper.make_graph(

@@ -28,7 +28,7 @@ import pandas as pd
 
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.limits import LABELS, TABLE_COLUMNS
-from proplace.loaders.columns import DType, Flow, Flowing, Mixture, Single
+from proplace.loaders.columns import DType, Flow, Flowing, Mixture, Single, mixture
 from proplace.loaders.layers import Chain
 
 if TYPE_CHECKING:
@@ -220,9 +220,8 @@ class Trace:
         sides = (a, b)
         a, b = np.broadcast_arrays(a, b)
         _check_spread(where, a.shape, *sides)
-        row = np.array([[1.0, sign]])
-        pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
-        sums = [self.flow.mix(pair, row, np.zeros(1))[0] for pair in pairs]
+        row = np.array([1.0, sign])
+        sums = [mixture(pair, row) for pair in zip(a.flat, b.flat, strict=True)]
         return Value(entries(sums).reshape(a.shape))
 
     def arithmetic(self, where: str, sign: str, left: Any, right: Any) -> Value:
@@ -258,25 +257,21 @@ class Trace:
         value = self.standardise(where, value, mean, deviation)
         return self.affine(where, self.affine(where, value, factor, 0.0), 1.0, shift)
 
-    def matrix(self, where: str, value: Value, W: Array, constant: Any = 0.0) -> Value:
-        """Take a fixed linear map of columns, such as a PCA: ``W h + constant``."""
+    def matrix(self, where: str, value: Value, W: Array) -> Value:
+        """Take a fixed linear map of columns, such as a PCA."""
         columns = self.numbers(where, value)
         self.plain_row(where, value)
         if W.ndim != 2 or W.shape[1] != columns.size:
             raise ModelNotSupportedError(
                 f"{where} has a matrix of shape {W.shape} for {columns.size} columns"
             )
-        full = np.broadcast_to(np.asarray(constant, np.float64).reshape(-1), (len(W),))
-        return Value(entries(self.flow.mix(columns.tolist(), W, full)))
+        return Value(entries([mixture(columns.tolist(), row) for row in W]))
 
     def total(self, where: str, value: Value, axis: int, *, keepdims: bool) -> Value:
         """Take the sums of columns along an axis, which counts the rows as the first."""
         columns = np.moveaxis(self.numbers(where, value), axis - (axis > 0), -1)
-        one = np.ones((1, columns.shape[-1]))
-        sums = [
-            self.flow.mix(row.tolist(), one, np.zeros(1))[0]
-            for row in columns.reshape(-1, columns.shape[-1])
-        ]
+        one = np.ones(columns.shape[-1])
+        sums = [mixture(row.tolist(), one) for row in columns.reshape(-1, len(one))]
         found = entries(sums).reshape(columns.shape[:-1])
         return Value(np.expand_dims(found, axis - (axis > 0)) if keepdims else found)
 
@@ -409,7 +404,8 @@ class Trace:
         if value.whole:
             raise ModelNotSupportedError(
                 f"{where} takes a column that was cut to whole numbers; that is read only for an "
-                "Embedding or F.one_hot. Round the column in the table and leave the cast out"
+                "Embedding or F.one_hot. Leave the cast out. skl2onnx cuts decimals beside whole "
+                "numbers: export table.astype(float)[:1], or give the pipeline itself to Model.of"
             )
         found = [_number(entry) for entry in value.entries.flat]
         return entries(found).reshape(value.entries.shape)
