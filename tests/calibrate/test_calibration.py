@@ -311,7 +311,7 @@ def test_model_that_differs_from_original_is_rejected_by_number(lender):
     strange = pp.Model.of(later[0])
     later[0][-1].intercepts_[-1] += 50.0
     try:
-        with raises(ModelMismatchError, name="retrained[0]", match="itself says"):
+        with raises(ModelMismatchError, name="retrained[0]", match="original model predicts"):
             pp.calibrate_delta(
                 pipe, table, retrained=[strange], people=refused, target="yes", deltas=[0.001]
             )

@@ -212,7 +212,7 @@ def test_shift_sets_of_pipelines_fit_table_with_booleans(scaled):
     [
         # its first layer is trained, unlike the matrix of a PCA
         (MLPClassifier((3,), activation="identity", max_iter=20), "without a ReLU"),
-        (CalibratedClassifierCV(LogisticRegression(), cv=2), "export a single classifier"),
+        (CalibratedClassifierCV(LogisticRegression(), cv=2), "Export a single classifier"),
     ],
 )
 def test_exports_of_several_linear_maps_are_rejected(tmp_path, classifier, message):

@@ -488,6 +488,8 @@ def test_other_models_are_refused(binary):
         Model.of(forest)
     search = GridSearchCV(LogisticRegression(), {"C": [1.0]}).fit(binary.Z, binary.y)
     assert_same(NetworkOf(search), search, binary.fresh_Z)
+    last = make_pipeline(StandardScaler(), search).fit(binary.Z, binary.y)
+    assert (Model.of(last).predict(binary.fresh_Z) == last.predict(binary.fresh_Z)).all()
     with pytest.raises(ModelNotSupportedError, match="int"):
         Model.of(3)
     with pytest.raises(ModelNotSupportedError, match="passthrough"):

@@ -894,7 +894,7 @@ def straight(m, x):
         ),
         (
             lambda m, x: m.c(F.relu(m.a(x.long().float()))),
-            "float in the forward.*cut to whole numbers.*leave the cast out",
+            "float in the forward.*cut to whole numbers.*Leave the cast out",
             straight,
         ),
         (
@@ -1135,6 +1135,11 @@ def test_other_layers_are_refused_by_name(layer, hint):
         Model.of(module)
 
 
+class Boxed(nn.Sequential):
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
@@ -1156,7 +1161,8 @@ def test_other_layers_are_refused_by_name(layer, hint):
         (nn.Sequential(nn.Flatten()), "no Linear layer"),
         (nn.Sequential(nn.LazyLinear(2)), "'0' .LazyLinear. has no weights"),
         (nn.Linear(3, 2, device="meta"), "has no weights"),
-        ({"weight": 1}, "a dict is not a model that is read"),
+        ({"weight": 1}, "a dict is not a model that is read.*load_state_dict"),
+        (Boxed(nn.Linear(3, 1)), "must return one tensor"),
     ],
 )
 def test_other_chains_are_refused(module, message):

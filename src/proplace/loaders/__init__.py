@@ -55,6 +55,6 @@ def read_object(source: object) -> Model:
         return from_sklearn(source)
     raise ModelNotSupportedError(
         f"a {type(source).__name__} is not a model that is read. Give a fitted scikit-learn "
-        "classifier or pipeline, a torch module, a Keras model, a Network, or the path of a model "
-        "file (.npz, .onnx)"
+        "classifier or pipeline, a torch module with its weights (module.load_state_dict), a Keras "
+        "model, a Network, or the path of a model file (.npz, .onnx)"
     )

@@ -735,19 +735,19 @@ class Model:
 
     def _exported_names(self, names: Iterable[str]) -> dict[str, str]:
         """Name in a table of each column whose own name an exporter has changed."""
-        given = {name for name in names if isinstance(name, str)}
-        gone = set(self.schema.by_name) - given
+        known = {name for name in names if isinstance(name, str)}
+        gone = set(self.schema.by_name) - known
         if not gone or not self.has_column_names:
             return {}
         theirs: dict[str, list[str]] = {}
-        for name in given - set(self._columns):
+        for name in known - set(self._columns):
             theirs.setdefault(_exported(name), []).append(name)
         mine: dict[str, list[str]] = {}
         for name in gone:
             mine.setdefault(_exported(name), []).append(name)
         pairs = [(mine[written], theirs[written]) for written in mine.keys() & theirs.keys()]
-        for pair in pairs:
-            alike = sorted(max(pair, key=len))
+        for own, given in pairs:
+            alike = sorted(own if len(own) > 1 else given)
             if len(alike) > 1:
                 raise SchemaError(
                     f"Exporters write the columns {listing(alike)} alike. State which is which with "
@@ -755,7 +755,7 @@ class Model:
                     f"model, which has {list(self._columns)}.",
                     name=alike[0],
                 )
-        return {own: name for (own,), (name,) in pairs}
+        return {own[0]: given[0] for own, given in pairs}
 
     def _with_names(self, names: Mapping[str, str]) -> Model:
         new = {name: names.get(name, name) for name in self._columns}

@@ -94,7 +94,7 @@ def from_sklearn(model: object) -> Model:
 
 def parts_of(model: Any) -> tuple[list[Any], Any]:
     """Return what comes before the classifier, step by step, and the fitted classifier."""
-    front, where, classifier = _steps(getattr(model, "best_estimator_", model))
+    front, where, classifier = _steps(model)
     _layers(where, classifier)
     return [step for _, step in front], classifier
 
@@ -103,8 +103,8 @@ class _Pipeline:
     """A classifier, and the columns of the table on their way to its first layer."""
 
     def __init__(self, model: Any) -> None:
-        self.source = getattr(model, "best_estimator_", model)
-        front, self.where, self.classifier = _steps(self.source)
+        self.source = model
+        front, self.where, self.classifier = _steps(model)
         layers = _layers(self.where, self.classifier)
         if len(self.classifier.classes_) < 2:
             raise ModelNotSupportedError(
@@ -215,7 +215,7 @@ def _steps(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
     """Steps before the classifier with their paths, and the classifier with its name."""
     front: list[tuple[str, Any]] = []
     path = ""
-    while isinstance(model, Pipeline):
+    while isinstance(model := getattr(model, "best_estimator_", model), Pipeline):
         steps = [
             (name, step)
             for name, step in model.steps
@@ -241,8 +241,8 @@ def _layers(where: str, classifier: Any) -> list[tuple[Any, Any]]:
     if isinstance(classifier, _LINEAR):
         return _linear(where, classifier)
     raise ModelNotSupportedError(
-        f"{where} is not a classifier that can be read as a network. Only MLPClassifier, "
-        "LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier and Perceptron are read"
+        f"{where} is not a classifier that can be read as a network; train one that is: MLPClassifier, "
+        "LogisticRegression, LinearSVC, SGDClassifier, RidgeClassifier or Perceptron"
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import itertools
 import operator
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -231,11 +232,16 @@ class _TorchModel:
             elif node.op == "call_function":
                 values[node] = self._called(trace, node, values)
             elif node.op == "output":
-                self._end(trace, [values.get(out) for out in node.args[0]])
+                single = program.call_spec.out_spec.is_leaf()
+                self._end(trace, values.get(node.args[0][0]) if single else None)
         return trace
 
     def _exported(self, rows: int, width: int, dtype: Any) -> Any:
-        with warnings.catch_warnings(), _evaluated(self.torch, self.module):
+        with (
+            warnings.catch_warnings(),
+            redirect_stderr(io.StringIO()),  # torch prints the graph of what it cannot follow
+            _evaluated(self.torch, self.module),
+        ):
             warnings.simplefilter("ignore")
             example = self._tensor(np.zeros((rows, width)), dtype)
             try:
@@ -273,13 +279,12 @@ class _TorchModel:
             values[node.args[0]] = found
         return found
 
-    def _end(self, trace: Trace, results: list[Any]) -> None:
-        (value, *others) = results
-        if others or not isinstance(value, Value):
+    def _end(self, trace: Trace, value: Any) -> None:
+        if not isinstance(value, Value):
             raise ModelNotSupportedError(
-                f"{self.name} cannot be run as a classifier: its forward gives several values, or "
-                "fixed ones. It must take one tensor of rows and return one tensor of logits or "
-                "probabilities"
+                f"{self.name} cannot be run as a classifier: its forward must return one tensor of "
+                "logits or probabilities that depend on the rows, not a tuple, a dictionary or fixed "
+                "numbers. Wrap it in a module whose forward returns that tensor"
             )
         trace.result(f"the output of {self.name}", value)
 
@@ -656,11 +661,6 @@ def _check_module(torch: Any, module: Any) -> None:
         raise ModelNotSupportedError(
             "the module is TorchScript, whose layers cannot be told apart. Give the nn.Module it "
             "was made from, or export it to ONNX"
-        )
-    if not isinstance(module, nn.Module):
-        raise ModelNotSupportedError(
-            f"a torch.nn.Module is read here, not {type(module).__name__}. Load the "
-            "weights of a state dict into their module (module.load_state_dict) and give that"
         )
     for path, leaf in module.named_modules():
         tensors = (*leaf.parameters(recurse=False), *leaf.buffers(recurse=False))
