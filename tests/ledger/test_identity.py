@@ -87,3 +87,20 @@ def test_file_of_any_name_is_opened_under_its_name(tmp_path, result, name):
     assert (tmp_path / name).is_file()
     with sqlite3.connect(tmp_path / name) as connection:
         assert connection.execute("select count(*) from promises").fetchone() == (1,)
+
+
+def test_ledger_that_is_put_back_after_copy_has_lost_nothing(book, result, tmp_path):
+    """A connection to the copy must not leave its write-ahead log beside the ledger."""
+    with pp.Ledger(book) as ledger:
+        ledger.close()
+        shutil.copyfile(book, tmp_path / "backup.db")
+        ledger.issue(result[1:2], ["bert"])
+        ledger.close()
+        book.rename(tmp_path / "original.db")
+        shutil.copyfile(tmp_path / "backup.db", book)
+        with pytest.raises(LedgerError, match="moved or replaced"):
+            ledger.issue(result[2:], ["carla"])
+        (tmp_path / "original.db").rename(book)
+        ledger.issue(result[2:], ["carla"])
+        assert ledger.promises()["person"].tolist() == ["anna", "bert", "carla"]
+        assert ledger.verify().valid

@@ -103,3 +103,46 @@ def test_entries_close_their_cursor_if_caller_stops_early(server, result):
             assert next(ledger.entries()).kind == "opened"
             gc.collect()
         assert caught == []
+
+
+SPY = (
+    "CREATE TABLE spied (person text);"
+    "CREATE FUNCTION spy() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN INSERT INTO spied VALUES (NEW.person); RETURN NEW; END $$;"
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        (
+            SPY + "CREATE TRIGGER spy AFTER INSERT ON personal FOR EACH ROW EXECUTE FUNCTION spy()",
+            "trigger spy is not part",
+        ),
+        (
+            "CREATE RULE spy AS ON INSERT TO personal DO ALSO NOTIFY people",
+            "rule spy is not part",
+        ),
+        ("CREATE INDEX spy ON personal (upper(person))", "index spy is not part"),
+        ("ALTER TABLE personal ADD CONSTRAINT spy CHECK (person <> '')", "check spy is not part"),
+        ("ALTER TABLE personal ADD COLUMN note text", "table personal of the database was changed"),
+        ("DROP INDEX entries_of_promise", "index entries_of_promise of the database is missing"),
+        (
+            "CREATE OR REPLACE FUNCTION entries_no_delete() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RETURN OLD; END $$",
+            "trigger entries_no_delete of the database was changed",
+        ),
+        (
+            "ALTER TABLE entries DISABLE TRIGGER entries_no_delete",
+            "trigger entries_no_delete of the database was changed",
+        ),
+    ],
+)
+def test_verify_reports_another_layout(server, result, statement, problem):
+    place = server.new()
+    with pp.Ledger(place) as ledger:
+        ledger.issue(result[:1], ["anna"])
+        assert ledger.verify().valid
+        server.execute(place.partition("?")[0].rpartition("/")[2], statement)
+        (found,) = ledger.verify().problems
+        assert problem in found

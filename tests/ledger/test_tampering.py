@@ -395,3 +395,18 @@ def test_verify_reports_objects_whose_names_only_resemble_those_of_sqlite(tmp_pa
         problems = " ".join(ledger.verify().problems)
         assert f"table {name}" in problems
         assert f"trigger {name}_1" in problems
+
+
+def test_verify_reports_trigger_that_is_named_like_objects_of_sqlite(tmp_path, result):
+    place = tmp_path / "promises.db"
+    with pp.Ledger(place) as ledger:
+        ledger.issue(result[:1], ["anna"])
+        ledger.close()
+        with contextlib.closing(sqlite3.connect(place)) as connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(
+                "INSERT INTO sqlite_master VALUES ('trigger', 'sqlite_spy', 'personal', 0, 'CREATE "
+                "TRIGGER sqlite_spy AFTER INSERT ON personal BEGIN SELECT 1; END')"
+            )
+            connection.commit()
+        assert ledger.verify().problems == ["the trigger sqlite_spy is not part of a ledger"]

@@ -68,8 +68,8 @@ class Database:
                 url = _existing(path)
         self._path = path
         self.engine = sa.create_engine(url, **_options(url))
+        sa.event.listen(self.engine, "connect", _set_up if self.is_sqlite else _set_up_postgresql)
         if self.is_sqlite:
-            sa.event.listen(self.engine, "connect", _set_up)
             sa.event.listen(self.engine, "begin", _begin)
         try:
             self._prepare(create=create)
@@ -136,25 +136,30 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """Read one state of the ledger while others may write."""
-        with self._translated_errors(), self.engine.connect() as opened:
-            options = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
-            connection = opened.execution_options(**options)
-            with connection.begin():
-                self._check_identity(connection)
-                yield connection
+        options = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._transaction(**options) as connection:
+            self._check_identity(connection)
+            yield connection
 
     @contextlib.contextmanager
     def write(self, actor: str | None = None) -> Iterator[Writer]:
         """Append entries with their rows: all of them, or none if an error occurs."""
+        with self._transaction(proplace_writes=True) as connection:
+            head = locked_head(connection)
+            self._check_version(connection)  # it may have been replaced since it was opened
+            self._check_identity(connection)
+            writer = Writer(connection, head, actor)
+            yield writer
+            writer.flush()
+
+    @contextlib.contextmanager
+    def _transaction(self, **options: Any) -> Iterator[sa.Connection]:
+        # A connection to another file would leave its write-ahead log beside the ledger.
+        self._check_file()
         with self._translated_errors(), self.engine.connect() as opened:
-            connection = opened.execution_options(proplace_writes=True)
+            connection = opened.execution_options(**options)
             with connection.begin():
-                head = locked_head(connection)
-                self._check_version(connection)  # it may have been replaced since it was opened
-                self._check_identity(connection)
-                writer = Writer(connection, head, actor)
-                yield writer
-                writer.flush()
+                yield connection
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -165,14 +170,18 @@ class Database:
 
     # -- identity --------------------------------------------------------------------------------
 
-    def _check_identity(self, connection: sa.Connection) -> None:
-        """Raise if the file, or the ledger in it, is not the one that was opened."""
+    def _check_file(self) -> None:
+        """Raise if the file is not the one that was opened."""
         if self._file_now() != self._file:
             raise LedgerError(
                 f"{self.name}: the file was moved or replaced while it was open. Put it back, or open "
                 "the ledger at its new place",
                 name=self.name,
             )
+
+    def _check_identity(self, connection: sa.Connection) -> None:
+        """Raise if the file, or the ledger in it, is not the one that was opened."""
+        self._check_file()
         if _identity(connection) != self.identity:
             raise LedgerError(
                 f"{self.name}: holds another ledger than the one that was opened. Put that one back, "
@@ -394,6 +403,13 @@ def _set_up(connection: Any, _: object) -> None:
         cursor.execute(f"PRAGMA {pragma}")
     _write_ahead(cursor)
     cursor.close()
+
+
+def _set_up_postgresql(connection: Any, _: object) -> None:
+    """Set up PostgreSQL: compilation of a query takes longer than a page of promises."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET jit = off")
+    connection.commit()
 
 
 def _write_ahead(cursor: Any) -> None:
