@@ -353,6 +353,17 @@ def test_redeem_finds_columns_whose_names_are_composed_in_another_way(tmp_path):
         assert ledger.redeem(number, decomposed, record=False).verdict == "met_exactly"
         with raises(InputError, match="same name"):
             ledger.redeem(number, row | decomposed)
+        features = [pp.Continuous(feature, 0, 100, step=1) for feature in decomposed]
+        ledger.set_current_model(pp.Model.of(NET).with_schema(pp.Schema(features)))
+        for given in (row, decomposed):
+            assert ledger.redeem(number, given, record=False).met == "met_exactly"
+
+
+def test_redeem_rejects_cell_that_is_half_a_character(ledger):
+    number = numbers_of(ledger)[0]
+    row = answer_of(ledger.promise(number))
+    with raises(InputError, name="income", value="\ud800"):
+        ledger.redeem(number, row | {"income": "\ud800"})
 
 
 def test_numbers_far_out_of_range_get_verdict(lender, ledger):

@@ -56,8 +56,6 @@ from proplace.schema.features import Continuous
 from proplace.schema.values import amount, as_json, decimals, filled, gap, is_missing, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from proplace.core.network import Array
     from proplace.ledger.database import Writer
     from proplace.ledger.tables import sa
@@ -310,9 +308,10 @@ def _promised_words(feature: Continuous, ends: Interval, value: float) -> str:
         return amount(feature, low, exact=True)
     upper = None if feature.drafted else feature.upper
     lower = None if feature.drafted else feature.lower
-    if upper is not None and high >= upper and value < low:
+    # a tolerance, or a person outside of the range, may extend the interval beyond its end
+    if high == upper and value < low:
         return f"at least {amount(feature, low, exact=True)}"
-    if lower is not None and low <= lower and value > high:
+    if low == lower and value > high:
         return f"at most {amount(feature, high, exact=True)}"
     return f"{amount(feature, low, unit=False, exact=True)} to {amount(feature, high, exact=True)}"
 
@@ -439,12 +438,14 @@ def _plain(schema: Schema) -> bool:
 
 def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
     """Return one row with all columns of some schemas."""
-    features: dict[str, AnyFeature] = {}
-    for schema in schemas:
-        features |= schema.by_name
-    cells = _by_feature(_cells(person), features)
-    unknown = [name for name in cells if name not in features]
-    missing = [name for name in features if name not in cells]
+    given = _cells(person)
+    cells = {_composed(name): cell for name, cell in given.items()}
+    if len(cells) < len(given):
+        raise InputError("the row has two values of the same name. Give one", name="person")
+    features = list(dict.fromkeys(name for schema in schemas for name in schema.by_name))
+    known = {_composed(name) for name in features}
+    unknown = [name for name in cells if name not in known]
+    missing = [name for name in features if _composed(name) not in cells]
     if missing:
         hints = [f"{short(name)}{did_you_mean(name, list(cells))}" for name in missing]
         raise InputError(
@@ -457,20 +458,17 @@ def one_row(person: object, schemas: list[Schema]) -> pd.DataFrame:
             name=str(unknown[0]),
             value=cells[unknown[0]],
         )
-    row = {name: [np.nan if is_missing(cells[name]) else cells[name]] for name in features}
-    return pd.DataFrame(row, dtype=object).infer_objects()
+    return pd.DataFrame({name: _column(cells[_composed(name)]) for name in features})
 
 
-def _by_feature(cells: dict[Any, Any], features: Collection[str]) -> dict[Any, Any]:
-    """Return cells by the names of features, for any composition of their letters."""
-    names = {_composed(name): name for name in features}
-    found = {names.get(_composed(name), name): cell for name, cell in cells.items()}
-    if len(found) < len(cells):
-        raise InputError("the row has two values of the same name. Give one", name="person")
-    return found
+def _column(cell: Any) -> pd.Series[Any]:
+    """Return a column of one cell. A text stays as it is, whatever pandas makes of texts."""
+    cell = np.nan if is_missing(cell) else cell
+    return pd.Series([cell], dtype=object if isinstance(cell, str) else None)
 
 
 def _composed(name: Any) -> Any:
+    """Return a name with composed letters (NFC), since an accent can be written in two ways."""
     return unicodedata.normalize("NFC", name) if isinstance(name, str) else name
 
 
