@@ -265,7 +265,11 @@ def _replay(entries, promises, documents):
             assert facts["model"] in documents
             state.current = facts["model"]
         elif kind == "audited":
-            state.audits[row["seq"]] = facts["model"]
+            state.audits[row["seq"]] = facts
+        elif kind == "approved":
+            seen, _ = state.audits[facts["audit"]]["head"].split(":")
+            later = [n for n in state.issued if n > int(seen)]
+            assert not later, f"audit {facts['audit']} was approved without a verdict on {later}"
         elif kind == "issued":
             model = json.loads(documents[facts["terms"]])["model"]
             assert state.current in (None, model), f"promise {number} is of another model"

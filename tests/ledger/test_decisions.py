@@ -113,3 +113,21 @@ def test_model_of_other_columns_is_not_approved(ledger, tmp_path):
     ledger.reject(audit.number)
     assert [e.facts["audit"] for e in ledger.entries(kinds=("rejected",))] == [audit.number]
     assert list(ledger.entries(kinds=("model_set",))) == []
+
+
+def test_approve_rejects_audit_without_verdict_on_later_promise(ledger):
+    audit = ledger.audit(small.LATER)
+    ledger.issue(small.answers(1, 5), ["dora"])
+    head = ledger.head
+    with raises(LedgerError, name="audit", match="Audit the model again"):
+        ledger.approve(audit.number)
+    assert ledger.head == head
+    ledger.approve(ledger.audit(small.LATER).number)
+    with raises(LedgerError, match="another model than the current one"):
+        ledger.issue(small.answers(1, 6), ["emil"])
+
+
+def test_model_of_other_columns_is_not_set(ledger):
+    other = pp.Schema([pp.Continuous("height", 0, 1), pp.Continuous("weight", 0, 1)])
+    with raises(LedgerError, name="model", match="names of the promises"):
+        ledger.set_current_model(pp.Model.of(small.LATER).with_schema(other))

@@ -7,7 +7,7 @@ import pytest
 
 import proplace as pp
 from proplace.batch import explain_file
-from proplace.core.errors import LedgerError, ResultsError
+from proplace.core.errors import LedgerError, OptionError, ResultsError
 from proplace.ledger import issue
 from support.errors import raises
 
@@ -150,7 +150,7 @@ def test_folders_that_cannot_be_promised(tmp_path, folder, ledger):
         ledger.issue_folder(tmp_path, "name")
     with raises(LedgerError, name="expires", value="2001-01-01"):
         ledger.issue_folder(folder, "name", expires="2001-01-01")
-    with raises(LedgerError, name="existing", value="maybe"):
+    with raises(OptionError, name="existing", value="maybe"):
         ledger.issue_folder(folder, "name", existing="maybe")
     assert len(ledger.promises()) == 0
 

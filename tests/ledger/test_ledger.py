@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
-from proplace.core.errors import LedgerError, NotInLedgerError
+from proplace.core.errors import LedgerError, NotInLedgerError, OptionError
 from proplace.explain import record
 from proplace.ledger import tables
 from proplace.ledger.database import Database
@@ -196,7 +196,8 @@ def test_another_open_promise_is_refused_added_or_renewed(ledger, result):
     (third,) = ledger.issue(answers(1, 3, net=LATER, delta=0.005), ["anna"], existing="renew").new
     states = ledger.promises(person="anna")["state"].to_dict()
     assert states == {old: "renewed", second: "renewed", third: "open"}
-    refuses(ledger, "existing", other, ["anna"], existing="replace")
+    with raises(OptionError, name="existing"):
+        ledger.issue(other, ["anna"], existing="replace")
 
 
 def test_another_last_day_is_another_promise(ledger, result):
@@ -577,3 +578,28 @@ def test_lone_surrogates_are_refused_or_written_and_read_back(tmp_path, result):
         (number,) = ledger.issue(result[1:2], ["bert"], wording=words).ids
         assert ledger.promise(number).wording.subject == words.subject
         assert ledger.verify().valid
+
+
+def test_unknown_states_kinds_and_numbers_are_rejected(tmp_path):
+    """None of them is a question whose answer is empty."""
+    reads = [
+        ("state", lambda ledger: ledger.promises(state="opened")),
+        ("state", lambda ledger: ledger.page(state="opened")),
+        ("size", lambda ledger: ledger.page(-1)),
+        ("before", lambda ledger: ledger.page(before="last")),
+        ("promise", lambda ledger: ledger.promise(2**63)),
+        ("promise", lambda ledger: ledger.promise(True)),
+        ("promise", lambda ledger: ledger.attempts("anna")),
+        ("promise", lambda ledger: list(ledger.entries("anna"))),
+        ("kinds", lambda ledger: list(ledger.entries(kinds=["audit"]))),
+        ("audit", lambda ledger: ledger.verdicts("last")),
+        ("only", lambda ledger: ledger.verdicts(1, ["refused"])),
+        ("audit", lambda ledger: ledger.approve("last")),
+        ("verdict", lambda ledger: ledger.audit(NET, record=False).to_frame("refused")),
+        ("verdict", lambda ledger: ledger.audit(NET, record=False).with_verdict("refused")),
+    ]
+    with pp.Ledger(tmp_path / "promises.db") as ledger:
+        for name, read in reads:
+            with pytest.raises((LedgerError, OptionError)) as error:
+                read(ledger)
+            assert error.value.name == name

@@ -139,6 +139,32 @@ def test_issue_points_out_features_that_grow_with_time(ledger, explainer, people
     assert "grow" not in str(covered)
 
 
+def test_redeem_names_both_ends_of_tolerance_beyond_declared_range(ledger):
+    """A person at the end of the range may still grow a year older, and not two."""
+    schema = pp.Schema(
+        [pp.Continuous("age", 18, 60, step=1), pp.Continuous("income", 0, 100, step=1)]
+    )
+    net = pp.Network([([[-1.0, 3.0]], [-0.5])])
+    table = pd.DataFrame({"age": [60, 55, 50], "income": [10, 80, 90]})
+    explainer = pp.Proplace(net, 0.001, schema=schema, k=2).fit(table)
+    result = explainer.explain(table[:1], immutable=["age"], tolerance={"age": (0, 1)})
+    (number,) = ledger.issue(result, ["anna"]).ids
+    row = ledger.promise(number).answer.to_dict()
+    assert ledger.redeem(number, row | {"age": 61}, record=False).met == "met_within_tolerance"
+    (unmet,) = ledger.redeem(number, row | {"age": 59}, record=False).unmet
+    assert "promised is 60 to 61" in unmet.words
+
+
+def test_renewal_points_out_features_that_grow_with_time(ledger, pipeline, explainer, people):
+    issue(ledger, explainer, people[:2])
+    stricter = copy.deepcopy(pipeline)
+    stricter[-1].intercept_ -= 2.0
+    audit = ledger.audit(stricter)
+    assert len(audit.broken) == 2
+    renewal = audit.renew(pp.Proplace(stricter, 0.005, k=5).fit(table()))
+    assert renewal.issue().growing == ("age", "months_since_default")
+
+
 def test_issue_without_last_day_points_nothing_out(ledger, explainer, people):
     assert ledger.issue(explainer.explain(people, True), list("abcdef")).growing == ()
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from proplace.core.errors import LedgerError, OptionError, ProplaceError
 from proplace.core.guarantee import CURRENT_MODEL
+from proplace.core.options import one_of
 from proplace.ledger.chain import verdicts_digest
 from proplace.ledger.issue import Issued
 from proplace.ledger.promise import recipients, wording_of
@@ -161,20 +162,14 @@ class Audit:
 
     def with_verdict(self, verdict: Verdict) -> tuple[int, ...]:
         """Return the numbers of the promises with a verdict."""
-        chosen = self.verdicts.verdict == VERDICTS.index(verdict)
-        return tuple(self.ids[chosen].tolist())
+        return tuple(self.ids[self._rows_with(verdict)].tolist())
 
     def passes(self, fail_on: FailOn = "broken") -> bool:
         """Test if a release gate accepts the model. Undecided promises never pass.
 
         With ``broken`` no promise may be broken. With ``holds`` all must be proved.
         """
-        if fail_on not in get_args(FailOn):
-            raise OptionError(
-                f"fail_on must be 'broken' or 'holds', not {fail_on!r}",
-                name="fail_on",
-                value=fail_on,
-            )
+        one_of("fail_on", fail_on, get_args(FailOn))
         counts = self.counts
         bad = counts["broken"] + counts["undecided"] + len(self.alarms)
         return not (bad or (fail_on == "holds" and counts["holds"]))
@@ -189,6 +184,10 @@ class Audit:
                 value=promise,
             )
         return VERDICTS[int(self.verdicts.verdict[at])]
+
+    def _rows_with(self, verdict: Verdict) -> npt.NDArray[np.intp]:
+        number = VERDICTS.index(one_of("verdict", verdict, VERDICTS))
+        return np.flatnonzero(self.verdicts.verdict == number)
 
     def recipients(self, numbers: Sequence[int]) -> list[Recipient]:
         """Return the recipients of some promises, in the order given."""
@@ -205,7 +204,7 @@ class Audit:
         """
         chosen = np.arange(len(self))
         if verdict is not None:
-            chosen = np.flatnonzero(self.verdicts.verdict == VERDICTS.index(verdict))
+            chosen = self._rows_with(verdict)
         numbers = self.ids[chosen].tolist()
         people = self.recipients(numbers)
         columns = {
@@ -492,6 +491,7 @@ class Renewal:
             tuple(number for one in done for number in one.ids),
             tuple(number for one in done for number in one.new),
             tuple(row for one in done for row in one.skipped),
+            tuple(dict.fromkeys(name for one in done for name in one.growing)),
         )
 
     def __str__(self) -> str:

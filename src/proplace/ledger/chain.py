@@ -30,6 +30,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
+KINDS = (
+    "opened",
+    "document",
+    "issued",
+    "renewed",
+    "redeemed",
+    "attempted",
+    "withdrawn",
+    "erased",
+    "audited",
+    "approved",
+    "rejected",
+    "model_set",
+)
+"""Kinds of entries."""
+
 START = "0" * 64
 """The hash before the first entry."""
 
@@ -46,8 +62,7 @@ class Entry(NamedTuple):
     time
         Time in UTC.
     kind
-        ``opened``, ``document``, ``issued``, ``renewed``, ``withdrawn``, ``erased``, ``audited`` and
-        others.
+        One of :data:`KINDS`.
     promise
         Number of its promise. None if it concerns no promise.
     body

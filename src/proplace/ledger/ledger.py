@@ -7,20 +7,22 @@ import json
 import re
 import unicodedata
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
 
 from proplace.core.errors import LedgerError
+from proplace.core.options import integer, one_of
 from proplace.core.progress import progress_bar
 from proplace.core.text import listing
 from proplace.explain.results import Explanation, Explanations
 from proplace.ledger import tables
-from proplace.ledger.chain import Entry, Head, Verification, Verifier
+from proplace.ledger.chain import KINDS, Entry, Head, Verification, Verifier
 from proplace.ledger.database import Database
 from proplace.ledger.issue import (
     Draft,
+    Existing,
     Issued,
     IssuedFolder,
     Skipped,
@@ -38,6 +40,8 @@ from proplace.ledger.issue import (
 from proplace.ledger.promise import (
     HEAD,
     audited,
+    entry_number,
+    issued_after,
     latest_model,
     open_groups,
     page_rows,
@@ -57,7 +61,7 @@ from proplace.ledger.redeem import (
 )
 from proplace.ledger.tables import PARAMETERS, now, sa
 from proplace.ledger.terms import Archive, common_shifts, model_documents, terms_documents
-from proplace.ledger.verdicts import reimputed
+from proplace.ledger.verdicts import VERDICTS, reimputed
 from proplace.loaders.model import Model
 from proplace.retrain.promised import Part, Promised, joined
 
@@ -69,7 +73,7 @@ if TYPE_CHECKING:
     from proplace.core.shifts import Shifts
     from proplace.explain.words import Wording
     from proplace.ledger.audit import Audit
-    from proplace.ledger.issue import Existing, Ids
+    from proplace.ledger.issue import Ids
     from proplace.ledger.promise import OpenPromises, Promise, State
     from proplace.ledger.redeem import Applicant
     from proplace.ledger.verdicts import Verdict
@@ -194,7 +198,7 @@ class Ledger:
             A person has no id, or an open promise. A certificate is missing or proves too little. The
             expiry date is over. The ledger is about another table, or its current model is another one.
         """
-        _check_existing(existing)
+        one_of("existing", existing, get_args(Existing))
         if isinstance(result, Explanation):
             result = Explanations([result])
         if not len(result):
@@ -221,7 +225,14 @@ class Ledger:
             return Issued((), (), tuple(skipped))
         with self._database.write(self._actor) as writer:
             last = _expiry(expires, writer.time)
-            _check_same_table(latest_model(writer.connection), setting.schema)
+            latest = latest_model(writer.connection)
+            if latest is not None and not _same_table(latest, setting.schema):
+                raise LedgerError(
+                    "the promises of this ledger are about a table with "
+                    f"{listing(latest.schema.by_name)}, and the new counterfactuals have none of these "
+                    "columns. Issue them into a ledger of their own",
+                    name="result",
+                )
             check_current(writer.connection, setting.model, model.digest)
             writer.store_documents(documents)
             known = known_promises(writer.connection, drafts, writer.time)
@@ -260,7 +271,7 @@ class Ledger:
             Show progress on standard error.
         """
         _expiry(expires, now())  # reject wrong options before anything is read
-        _check_existing(existing)
+        one_of("existing", existing, get_args(Existing))
         new, known, skipped, growing = 0, 0, 0, tuple[str, ...]()
         rows, parts = parts_of(folder, ids)
         with progress_bar("issue", rows, show=progress) as advance:
@@ -360,9 +371,9 @@ class Ledger:
         e = tables.entries.c
         query = sa.select(tables.entries).order_by(e.seq)
         if promise is not None:
-            query = query.where(e.promise == int(promise))
+            query = query.where(e.promise == entry_number("promise", promise))
         if kinds is not None:
-            query = query.where(e.kind.in_(list(kinds)))
+            query = query.where(e.kind.in_([one_of("kinds", kind, KINDS) for kind in kinds]))
         query = query.execution_options(yield_per=PARAMETERS)
         # A caller may stop early, and PostgreSQL needs its cursor closed then.
         with self._database.read() as connection, connection.execute(query) as found:
@@ -444,16 +455,24 @@ class Ledger:
         note
             Reason. It stays in the ledger forever, so give no personal data.
         """
-        with self._database.read() as connection:
-            base = latest_model(connection)
-        named = check_named(Model.of(model)) if base is None else reading(model, base)
-        documents = model_documents(named)
+        Model.of(model)  # rejects what cannot be read, before others wait
         with self._database.write(self._actor) as writer:
+            base = latest_model(writer.connection)
+            named = check_named(Model.of(model)) if base is None else reading(model, base)
+            if not _same_table(base, named.schema):
+                raise LedgerError(
+                    "the columns of the model do not have the names of the promises. Describe them with "
+                    "Model.of(model).with_schema(schema), or start a ledger for each decision",
+                    name="model",
+                )
+            documents = model_documents(named)
             writer.store_documents(documents)
             return writer.append("model_set", {"model": documents[-1].digest, "note": note})
 
     def approve(self, audit: int, note: str = "") -> Entry:
         """Approve an audited model and make it the current one.
+
+        The audit must have a verdict on every promise that was issued until now.
 
         Parameters
         ----------
@@ -465,14 +484,22 @@ class Ledger:
         Raises
         ------
         LedgerError
-            There is no such audit, or the columns of the model are not those of the promises.
+            There is no such audit, promises were issued since, or the columns of the model are not
+            those of the promises.
         """
         with self._database.write(self._actor) as writer:
-            model = str(audited(writer.connection, audit)["model"])
+            facts = audited(writer.connection, audit)
+            model = str(facts["model"])
+            if later := issued_after(writer.connection, Head.parse(facts["head"])):
+                raise LedgerError(
+                    f"{later:,} promises were issued since audit {audit}, which has no verdict on them. "
+                    "Audit the model again and approve that audit",
+                    name="audit",
+                    value=audit,
+                )
             entry = writer.append("approved", {"audit": int(audit), "note": note})
-            base = latest_model(writer.connection)
-            read = Archive(writer.connection).model(model).schema.by_name
-            if base is not None and not set(read) & set(base.schema.by_name):
+            read = Archive(writer.connection).model(model).schema
+            if not _same_table(latest_model(writer.connection), read):
                 raise LedgerError(
                     f"audit {audit} is of a model whose columns do not have the names of the promises. "
                     "Describe them with Model.of(model).with_schema(schema), audit it and approve "
@@ -524,12 +551,12 @@ class Ledger:
             sa.select(v.promise, own.person, v.verdict, v.margin, p.expires, own.facts)
             .join_from(tables.verdicts, tables.promises, p.id == v.promise)
             .join(tables.personal, own.entry == v.promise, isouter=True)
-            .where(v.audit == int(audit))
+            .where(v.audit == entry_number("audit", audit))
             .order_by(v.promise)
-            .limit(size)
+            .limit(None if size is None else integer("size", size))
         )
         if only is not None:
-            query = query.where(v.verdict.in_(list(only)))
+            query = query.where(v.verdict.in_([one_of("only", name, VERDICTS) for name in only]))
         rows = []
         with self._database.read() as connection:
             audited(connection, audit)  # raises if there is no such audit
@@ -598,7 +625,10 @@ class Ledger:
         query = (
             sa.select(e.seq, e.time, e.body, own.facts)
             .join_from(tables.entries, tables.personal, own.entry == e.seq)
-            .where(e.promise == int(promise), e.kind.in_(("redeemed", "attempted")))
+            .where(
+                e.promise == entry_number("promise", promise),
+                e.kind.in_(("redeemed", "attempted")),
+            )
             .order_by(e.seq)
         )
         rows = []
@@ -636,7 +666,7 @@ class Ledger:
                     "the id out",
                     name="reason",
                 )
-            writer.append("withdrawn", {"reason": reason}, int(promise))
+            writer.append("withdrawn", {"reason": reason}, found.id)
 
     def erase(self, *people: object) -> tuple[int, ...]:
         """Erase all personal data of people: ids, values, counterfactuals, certificates.
@@ -701,23 +731,9 @@ def _compared(
     return (*compare(found, person, in_use, day), in_use)
 
 
-def _check_same_table(latest: Model | None, schema: Schema) -> None:
-    """Raise unless the promises share a column with those of the ledger: it is for one decision."""
-    if latest is not None and not set(latest.schema.by_name) & set(schema.by_name):
-        raise LedgerError(
-            f"the promises of this ledger are about a table with {listing(latest.schema.by_name)}, and "
-            "the new counterfactuals have none of these columns. Issue them into a ledger of their own",
-            name="result",
-        )
-
-
-def _check_existing(existing: object) -> None:
-    if existing not in ("refuse", "add", "renew"):
-        raise LedgerError(
-            f"existing must be 'refuse', 'add' or 'renew', not {existing!r}",
-            name="existing",
-            value=existing,
-        )
+def _same_table(latest: Model | None, schema: Schema) -> bool:
+    """Test if the latest promise, if any, shares a column with a schema: a ledger is for one table."""
+    return latest is None or bool(set(latest.schema.by_name) & set(schema.by_name))
 
 
 def _part(group: OpenPromises, model: Model) -> Part:

@@ -8,7 +8,7 @@ import unicodedata
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,8 @@ from proplace.core.errors import (
     NotInLedgerError,
     TamperedError,
 )
+from proplace.core.options import integer, one_of
+from proplace.core.text import short
 from proplace.explain.results import Explanation, Setting
 from proplace.explain.words import Wording
 from proplace.ledger import tables
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from proplace.certification import Proof
     from proplace.core.network import Array
     from proplace.core.request import Request
+    from proplace.ledger.chain import Head
     from proplace.ledger.terms import Terms
     from proplace.loaders.model import Model
     from proplace.schema.values import Label
@@ -295,18 +298,22 @@ def state_of(closing: str | None, expires: str | None, day: str) -> State:
 # -- promises --------------------------------------------------------------------------------------
 
 
+def entry_number(name: str, value: Any) -> int:
+    """Return the number of an entry, or raise."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if whole and abs(value) < 2**63:
+        return int(value)
+    raise LedgerError(
+        f"{name} must be the number of an entry, not {short(value)}. promises() (ledger list) lists "
+        "promises, and entries() all entries",
+        name=name,
+        value=value,
+    )
+
+
 def promise_of(connection: sa.Connection, number: int, day: str) -> Promise:
     """Return one promise by its number."""
-    own = tables.personal.c
-    try:
-        number = int(number)
-    except (TypeError, ValueError):
-        raise LedgerError(
-            f"a promise has a number, and {number!r} is none; promises(person) (ledger list --person) "
-            "lists those of a person",
-            name="promise",
-            value=number,
-        ) from None
+    own, number = tables.personal.c, entry_number("promise", number)
     query = (
         sa.select(tables.promises, tables.personal, closing_kind())
         .join_from(
@@ -355,11 +362,13 @@ def page_rows(
 ) -> Iterator[list[Any]]:
     """Iterate over rows of one page, the latest first. The database reads only these."""
     number = tables.promises.c.id
-    query = _table(state, day).order_by(number.desc()).limit(size)
+    query = _table(state, day).order_by(number.desc()).limit(integer("size", size))
     if before is not None:
-        query = query.where(number < int(before))  # also one of NumPy
+        query = query.where(number < entry_number("before", before))
     if part := person_id(person):
-        query = query.where(tables.personal.c.person.icontains(part, autoescape=True))
+        own = tables.personal.alias().c
+        like = own.person.icontains(part, autoescape=True)
+        query = query.where(number.in_(sa.select(own.entry).where(like)))
     return _rows(connection, query, day)
 
 
@@ -371,11 +380,15 @@ def _table(state: State | None, day: str) -> sa.Select[Any]:
     )
     if state is None:
         return query
+    one_of("state", state, get_args(State))
     if state == "open":
         return query.where(is_open(day))
+    # An index finds the few that may have the state, however many promises there are.
     if state == "expired":
-        return query.where(closing.is_(None), p.expires < day)
-    return query.where(closing == state)
+        over = sa.select(tables.promises.c.id).where(tables.promises.c.expires < day)
+        return query.where(p.id.in_(over), closing.is_(None))
+    closed = sa.select(tables.entries.c.promise).where(tables.entries.c.kind == state)
+    return query.where(p.id.in_(closed), closing == state)
 
 
 def _rows(connection: sa.Connection, query: sa.Select[Any], day: str) -> Iterator[list[Any]]:
@@ -465,10 +478,17 @@ def latest_model(connection: sa.Connection) -> Model | None:
     return None if terms is None else Archive(connection).terms(terms).model
 
 
+def issued_after(connection: sa.Connection, head: Head) -> int:
+    """Return the number of promises after a head."""
+    later = tables.promises.c.id > head.entries
+    count: int = connection.execute(sa.select(sa.func.count()).where(later)).scalar_one()
+    return count
+
+
 def audited(connection: sa.Connection, audit: int) -> dict[str, Any]:
     """Return the recorded facts of an audit."""
     e = tables.entries.c
-    query = sa.select(e.body).where(e.seq == int(audit), e.kind == "audited")
+    query = sa.select(e.body).where(e.seq == entry_number("audit", audit), e.kind == "audited")
     body = connection.execute(query).scalar()
     if body is None:
         raise NotInLedgerError(
