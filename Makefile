@@ -43,7 +43,7 @@ test: $(VENV)/test.stamp
 	$(PYTEST) -m "not slow" --hypothesis-profile=quick
 
 test-slow: $(VENV)/test.stamp
-	$(PYTEST) -m slow --hypothesis-profile=all
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=all
 
 test-all: $(VENV)/test.stamp
 	$(PYTEST) --hypothesis-profile=all
