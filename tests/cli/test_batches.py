@@ -69,7 +69,7 @@ def test_signal_ends_cleanly_with_next_step(crowd, whole, tmp_path, number):
     before = rows_done(out)
     assert 0 < before < ROWS
     # The number of processes is not part of the question.
-    done = run(*words(crowd, out, "--json"))
+    done = good(*words(crowd, out, "--json"))
     assert done.json["resumed"] == before
     assert (out / "results.csv").read_bytes() == whole.results.read_bytes()
 

@@ -130,6 +130,7 @@ def test_second_request_tests_no_training_row_again(monkeypatch):
     assert all(respects(e, ranges={"income": (0, 90_000)}) for e in second if e.found)
 
 
+@pytest.mark.slow
 def test_workers_and_streams_use_same_request(explainer):
     asked = {"immutable": ["age"], "ranges": {"income": (0, 120_000)}}
     here = explainer.explain(REFUSED, "granted", **asked)

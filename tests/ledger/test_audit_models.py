@@ -127,6 +127,7 @@ def first_layer(net, x):
     ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
 @pytest.mark.parametrize("new", SHAPES)
 @pytest.mark.parametrize("old", SHAPES)

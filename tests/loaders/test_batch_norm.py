@@ -123,6 +123,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("places", PLACES)
@@ -319,6 +320,7 @@ def run_onnx(module, row, folder):
     return session.run(None, {"x": row[None]})[0]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("run", [run_keras, run_onnx])
 @pytest.mark.parametrize("places", [("behind",), ("front", "behind", "between", "end")])
 def test_no_attack_in_another_framework_breaks_certified_row(places, run, tmp_path):

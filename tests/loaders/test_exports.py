@@ -77,6 +77,7 @@ def export(folder, pipe, table, *, zipmap=True, name="model.onnx", options=None)
     return path
 
 
+@pytest.mark.every(3)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("zipmap", [True, False], ids=["zipmap", "array"])
 @pytest.mark.parametrize("classifier", CLASSIFIERS, ids=["logistic", "mlp"])

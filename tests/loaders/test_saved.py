@@ -49,6 +49,7 @@ def copy_of(model, folder):
     return pp.Model.load(folder / "model.npz")
 
 
+@pytest.mark.every(3)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("labels", "cutoff"),

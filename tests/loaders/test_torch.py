@@ -316,6 +316,7 @@ def unchanged(network, module):
 # -- what stands in front ----------------------------------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("widths", [(), (6,), (6, 5), (4, 4, 4)], ids=len)
 @pytest.mark.parametrize("kind", [*FRONTS, *CATEGORIES])

@@ -8,6 +8,7 @@ import pytest
 from proplace import Model
 from proplace.core.errors import ModelNotSupportedError
 from support.models import export_torch
+from support.tiers import thorough
 
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
@@ -95,7 +96,7 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("exporter", ["old", "new"])
+@pytest.mark.parametrize("exporter", thorough("old", "new"))
 @pytest.mark.parametrize("name", MODULES)
 def test_exported_module_is_read_as_module(name, exporter, tmp_path):
     torch.manual_seed(0)
@@ -120,6 +121,7 @@ def test_exported_module_is_read_as_module(name, exporter, tmp_path):
     assert (model.network.precision, sure.mean() > 0.9) == ("float32", True)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("exporter", ["old", "new"])
 @pytest.mark.parametrize("name", ["sigmoid", "scaled"])
 def test_exported_float64_module_has_margins_of_float64(name, exporter, tmp_path):
@@ -176,6 +178,7 @@ def test_torch_script_is_sent_to_its_export(tmp_path):
     assert Model.of(path).network.widths == Model.of(module).network.widths
 
 
+@pytest.mark.slow
 def test_graphs_in_half_precision_are_rejected_and_advice_works(tmp_path):
     module = MODULES["sigmoid"]().half().eval()
     path = export(module, tmp_path / "a.onnx", "new", torch.zeros(4, WIDTH).half())

@@ -214,6 +214,7 @@ def test_upload_is_audited_by_child_and_written_once(api, explained, book, tmp_p
     assert book.verify().valid
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("name", "content"),
     [
