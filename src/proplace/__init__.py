@@ -1,4 +1,4 @@
-"""Recourse that survives retraining: provably robust and plausible counterfactual explanations."""
+"""Counterfactual explanations with a proof that they survive small changes of the model."""
 
 from proplace.core import errors as errors
 from proplace.core.lazy_names import lazy_names

@@ -350,7 +350,7 @@ def test_checker_prints_usage(tmp_path):
         assert "Traceback" not in done.stderr
     done = called(good, tmp_path / "text.npz")
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.startswith("rejected: the network file is no .npz file")
+    assert done.stdout.startswith("rejected: the network file is not an .npz file")
 
 
 # -- what was proved -----------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def test_npz_that_is_no_network(tmp_path):
     arrays = dict(np.load(path))
     arrays["W1"] = np.full((4, 4), np.nan)
     np.savez(path, **arrays)
-    with pytest.raises(ModelFileError, match=r"model\.npz: W of layer 2 holds NaN"):
+    with pytest.raises(ModelFileError, match=r"model\.npz: W of layer 2 has NaN"):
         Model.of(path)
 
 

@@ -1104,7 +1104,7 @@ def test_graphs_that_no_exporter_writes(nodes, constants, message, tmp_path):
 def test_nan_weights(tmp_path):
     path = write(tmp_path / "model.onnx", [node("MatMul", ["x", "W"], ["y"])],
                  {"W": np.full((3, 1), np.nan, dtype=np.float32)})  # fmt: skip
-    with pytest.raises(ModelFileError, match=r"model\.onnx: W of layer 1 holds NaN"):
+    with pytest.raises(ModelFileError, match=r"model\.onnx: W of layer 1 has NaN"):
         NetworkOf(path)
 
 

@@ -196,7 +196,7 @@ def _labels(model: Model, y: object, count: int) -> Any:
     labels = np.asarray(y)
     labels = labels.ravel() if labels.shape == (count, 1) else labels
     if labels.shape != (count,):
-        raise InputError(f"y must hold {count} labels, one for each row of X", name="y")
+        raise InputError(f"y must have {count} labels, one for each row of X", name="y")
     known = pd.unique(pd.Series(labels)).tolist()
     strange = [label for label in known if label not in model.classes]
     if strange:

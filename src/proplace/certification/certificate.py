@@ -167,7 +167,8 @@ class Certificate(Document):
             found = [self.check(one.network, one.shifts, box=box) for one in net.members]
             verdict = next((one for one in found if not one.accepted), found[0])
             if verdict.accepted and self.verdict != "robust":
-                reason = f"it is no promise. The certificate proves only: {verdict.reason}"
+                only = f"The certificate proves only: {verdict.reason}"
+                reason = f"it does not prove that the input is robust. {only}"
                 return verdict._replace(accepted=False, reason=reason)
             return _with_tolerance(self, net, verdict, box)
         kind, named = self.facts.get("format"), "shifts" in self.facts

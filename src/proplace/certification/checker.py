@@ -1182,7 +1182,7 @@ def _unzip(path: str, file: str, networks: int) -> dict[str, bytes]:
             raise Rejected(f"the {file} file holds an array twice")
         return {p[0].decode(): _unpacked(data, p, end) for p, end in zip(parts, ends, strict=True)}
     except (ValueError, struct.error, zlib.error) as error:
-        raise Rejected(f"the {file} file is no .npz file: {ascii(str(error))[1:100]}") from None
+        raise Rejected(f"the {file} file is not an .npz file: {ascii(str(error))[1:100]}") from None
 
 
 def _listed(data: bytes) -> tuple[list[_Part], list[int]]:
@@ -1234,7 +1234,7 @@ def _take(left: dict[str, bytes], file: str, name: str, *shape: int) -> Any:
         raise Rejected(f"{name} of the {file} file has another type, order or shape than needed")
     flat, m = [*struct.unpack(f"<{math.prod(sizes)}d", data[start:])], sizes[-1]
     if not all(map(math.isfinite, flat)):
-        raise Rejected(f"{name} of the {file} file holds NaN or infinite values")
+        raise Rejected(f"{name} of the {file} file has NaN or infinite values")
     return [flat[i : i + m] for i in range(0, len(flat), m)] if len(sizes) > 1 else flat
 
 

@@ -511,7 +511,7 @@ def _per_input(name: str, values: npt.ArrayLike, count: int) -> Array:
     array = _frozen(f"input {name}", np.full(count, values) if np.ndim(values) == 0 else values)
     if array.shape != (count,):
         raise NetworkError(
-            f"input {name} must hold one number for each of {count} inputs, not shape {array.shape}",
+            f"input {name} must have one number for each of {count} inputs, not shape {array.shape}",
             name=f"input {name}",
         )
     return array
@@ -553,7 +553,7 @@ def _real(values: npt.ArrayLike) -> npt.NDArray[Any]:
 def _frozen(name: str, values: npt.ArrayLike) -> Array:
     array = _numbers(name, values)
     if not np.isfinite(array).all():
-        raise NetworkError(f"{name} holds NaN or infinite values", name=name)
+        raise NetworkError(f"{name} has NaN or infinite values", name=name)
     array.setflags(write=False)
     return array
 

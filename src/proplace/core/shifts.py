@@ -94,7 +94,7 @@ class Shifts:
             if crossed:
                 raise DeltaError(
                     f"low lies above high for {crossed} parameters of layer {i}. The first network "
-                    "must hold the lower ends, the second the upper ends",
+                    "must have the lower ends, the second the upper ends",
                     name="low",
                 )
         self._boxes, self._input_transform = tuple(boxes), low.input_transform

@@ -243,7 +243,7 @@ def _labels(name: Hashable, values: list[Any]) -> tuple[list[Any], list[Any]]:
         distinct = set(present)
     except TypeError:
         raise OptionError(
-            "by must hold single values, such as a text or a number for each person", name="by"
+            "by must have single values, such as a text or a number for each person", name="by"
         ) from None
     if len(distinct) > _FEW and all(_is_number(v) for v in distinct):
         amounts = present.astype(float)

@@ -93,7 +93,7 @@ class Wording:
         given = self.outcomes
         if isinstance(given, str):
             raise OptionError(
-                f"outcomes must hold one word per class, such as ['refused', 'approved'], "
+                f"outcomes must have one word per class, such as ['refused', 'approved'], "
                 f"not the text {given!r}",
                 name="outcomes",
                 value=given,

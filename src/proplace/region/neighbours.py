@@ -209,7 +209,7 @@ class RobustRows:
         each = self._for_each(self.rows) or f" {main.description}"
         return (
             f"none of {len(self.rows)} training rows is robust for {target_label}{each} "
-            f"({reached} have the class at all); {main.advice} or add data"
+            f"({reached} have the class); {main.advice} or add data"
         )
 
     def _for_each(self, rows: Array, deadline: float = math.inf) -> str:

@@ -47,14 +47,14 @@ class Bytes {
   }
 
   has(at, size) {
-    return (at >= 0 && at + size <= this.length) || reject("it is no .npz file: it is cut off");
+    return (at >= 0 && at + size <= this.length) || reject("it is not an .npz file: it is cut off");
   }
 }
 
 // Where the list of parts begins and how many there are.
 function directoryOf(file) {
   const end = file.length - 22; // the list is the last thing in the file
-  if (file.long(end) !== 0x06054b50) reject("it is no .npz file: it does not end with a list of parts");
+  if (file.long(end) !== 0x06054b50) reject("it is not an .npz file: it does not end with a list of parts");
   const count = file.short(end + 10), size = file.long(end + 12), start = file.long(end + 16);
   const odd = file.long(end + 4) !== 0 || file.short(end + 8) !== count;
   const wide = end >= 20 && file.long(end - 20) === 0x07064b50;
@@ -65,7 +65,7 @@ function directoryOf(file) {
 }
 
 function partOf(file, at) {
-  if (file.long(at) !== 0x02014b50) reject("it is no .npz file: its list of parts is damaged");
+  if (file.long(at) !== 0x02014b50) reject("it is not an .npz file: its list of parts is damaged");
   const sizes = [file.short(at + 28), file.short(at + 30), file.short(at + 32)];
   const part = {
     name: latin(file.slice(at + 46, sizes[0])),
@@ -92,7 +92,7 @@ function packedBytes(file, part, limit) {
   const names = file.long(part.header) === 0x04034b50 && file.short(part.header + 26);
   const start = part.header + 30 + names + file.short(part.header + 28);
   const same = names && latin(file.slice(part.header + 30, names)) === part.name;
-  if (!same || start + part.packed > limit) reject("it is no .npz file: a part is not where it should be");
+  if (!same || start + part.packed > limit) reject("it is not an .npz file: a part is not where it should be");
   return file.slice(start, part.packed);
 }
 
@@ -104,24 +104,24 @@ async function inflated(packed, size) {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
-      if (filled + value.length > size) reject("it is no .npz file: a part is larger than it says");
+      if (filled + value.length > size) reject("it is not an .npz file: a part is larger than its listed size");
       whole.set(value, filled);
       filled += value.length;
     }
   } catch (error) {
     if (error instanceof Rejected) throw error;
-    reject("it is no .npz file: a part cannot be unpacked");
+    reject("it is not an .npz file: a part cannot be unpacked");
   } finally {
     reader.cancel().catch(() => {});
   }
-  return filled === size ? whole : reject("it is no .npz file: a part is smaller than it says");
+  return filled === size ? whole : reject("it is not an .npz file: a part is smaller than its listed size");
 }
 
 // What a part unpacks to, of which every byte is needed: some readers overlook bytes behind its end.
 async function wholly(packed, size) {
   const whole = await inflated(packed, size);
   const shorter = await inflated(packed.subarray(0, -1), size).catch(() => null);
-  return shorter ? reject("it is no .npz file: a part does not end where it should") : whole;
+  return shorter ? reject("it is not an .npz file: a part does not end where it should") : whole;
 }
 
 // The parts of a zip by name.
@@ -133,19 +133,19 @@ async function unzip(bytes, most) {
     parts.push(partOf(file, at));
     at = parts[n].next;
   }
-  if (at !== directory.end) reject("it is no .npz file: its list of parts is damaged");
+  if (at !== directory.end) reject("it is not an .npz file: its list of parts is damaged");
   if (parts.reduce((sum, part) => sum + part.size, 0) > most) {
     reject(`it has more than ${most} bytes when it is unpacked`);
   }
   if (new Set(parts.map((part) => part.name)).size < parts.length) reject("it holds an array twice");
   const starts = [...parts.map((part) => part.header), directory.start];
-  if (starts[0] !== 0) reject("it is no .npz file: its first part is not at its beginning");
+  if (starts[0] !== 0) reject("it is not an .npz file: its first part is not at its beginning");
   const found = new Map();
   for (const [n, part] of parts.entries()) {
     const packed = packedBytes(file, part, starts[n + 1]);
     const data = part.method === 8 ? await wholly(packed, part.size) : packed;
     if (data.length !== part.size || crc32(data) !== part.crc) {
-      reject("it is no .npz file: a part is damaged");
+      reject("it is not an .npz file: a part is damaged");
     }
     found.set(part.name, data);
   }
@@ -169,7 +169,7 @@ function takeArray(parts, name, shape) {
   const view = new DataView(data.buffer, data.byteOffset + start);
   const flat = new Float64Array(count);
   for (let i = 0; i < count; i++) flat[i] = view.getFloat64(8 * i, true);
-  if (!flat.every(Number.isFinite)) reject(`${name} holds NaN or infinite values`);
+  if (!flat.every(Number.isFinite)) reject(`${name} has NaN or infinite values`);
   if (sizes.length === 1) return flat;
   return Array.from({ length: sizes[0] }, (_, i) => flat.subarray(i * sizes[1], (i + 1) * sizes[1]));
 }
