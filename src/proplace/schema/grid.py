@@ -1,9 +1,8 @@
-r"""The numeric view of a schema: one column of encoded values, and the grid it lives on.
+r"""The encoded columns of a schema, and the grids of their legal values.
 
-An original value :math:`v` and its encoded value :math:`e` are tied by :math:`e = (v - o) / s`. The
-legal values of a grid are numbered :math:`n = 0, 1, \dots`. The encoded value of number :math:`n`
-is always computed as :math:`(v_n - o) / s` from the same float :math:`v_n`, so two ways to reach a
-legal value give the same bits.
+An original value :math:`v` has the encoded value :math:`e = (v - o) / s`. The legal values of a grid
+have the indices :math:`n = 0, 1, \dots`. The encoded value at index :math:`n` is always computed as
+:math:`(v_n - o) / s` from the same float :math:`v_n`, so every computation gives the same bits.
 """
 
 from __future__ import annotations
@@ -19,35 +18,35 @@ Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-SNAP = 1e-6  # of a step: what counts as the same grid value after arithmetic
+SNAP = 1e-6  # relative to a step: nearer values are the same grid value
 _TABLE = 4096  # grids up to this size are looked up, larger ones computed
-_EXACT = 2**53  # whole numbers below this are exact floats
+_EXACT = 2**53  # floats represent whole numbers up to this exactly
 
 
 class Codes(Protocol):
-    """Legal encoded values, numbered from 0 in increasing order."""
+    """Legal encoded values by index, in increasing order."""
 
     @property
     def count(self) -> int:
         """Number of legal values."""
 
     def encoded(self, n: Integers) -> Array:
-        """Return the encoded values with the numbers ``n``."""
+        """Return the encoded values at the indices ``n``."""
 
     def near(self, e: Array) -> Integers:
-        """Find the number of the legal value nearest to ``e``, the upper one of two equally near."""
+        """Find the index of the legal value nearest to ``e``, the upper one if two are equally near."""
 
 
 class Grid(Codes, Protocol):
     """Legal values, encoded and original."""
 
     def values(self, n: Integers) -> Array:
-        """Return the original values with the numbers ``n``."""
+        """Return the original values at the indices ``n``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A grid held as two sorted arrays, equally spaced or not."""
+    """A grid as two sorted arrays, equally spaced or not."""
 
     original: Array
     code: Array
@@ -62,11 +61,11 @@ class Table:
         return len(self.code)
 
     def values(self, n: Integers) -> Array:
-        """Return the original values with the numbers ``n``."""
+        """Return the original values at the indices ``n``."""
         return self.original[n]
 
     def encoded(self, n: Integers) -> Array:
-        """Return the encoded values with the numbers ``n``."""
+        """Return the encoded values at the indices ``n``."""
         return self.code[n]
 
     def near(self, e: Array) -> Integers:
@@ -78,8 +77,9 @@ class Table:
 class Lattice:
     """The values ``lower + n * step`` up to ``upper``, without the noise of binary fractions.
 
-    With at most ``digits`` decimals in ``lower`` and ``step`` the values are whole numbers divided
-    by a power of ten, which is the float nearest to the decimal: 0.3, never 0.30000000000000004.
+    If ``lower`` and ``step`` have few decimals, each value is a whole number divided by a power of ten.
+    It is then the float nearest to its decimal: 0.3, never 0.30000000000000004. ``exact`` holds the
+    whole numbers of ``lower`` and ``step``, and the power.
     """
 
     lower: float
@@ -95,7 +95,7 @@ class Lattice:
         low, high, step = (Decimal(repr(v)) for v in (self.lower, self.upper, self.step))
         digits = max(_decimals(low), _decimals(step))
         first, by = int(low.scaleb(digits)), int(step.scaleb(digits))
-        # An upper end computed as a sum, or a step such as 1/3, may miss the grid by a last digit.
+        # An upper end from a sum, or a step such as 1/3, may differ from the grid in the last digit.
         count = int((high - low) / step + Decimal(repr(SNAP))) + 1
         small = digits <= 22 and max(abs(first), abs(first + by * count)) < _EXACT
         object.__setattr__(self, "count", count)
@@ -103,18 +103,18 @@ class Lattice:
         object.__setattr__(self, "exact", (first, by, 10**digits) if small else None)
 
     def values(self, n: Integers) -> Array:
-        """Return the original values with the numbers ``n``."""
+        """Return the original values at the indices ``n``."""
         if self.exact is None:
             return cast("Array", np.minimum(self.lower + n * self.step, self.upper))
         first, by, unit = self.exact
         return (first + n * by) / float(unit)
 
     def encoded(self, n: Integers) -> Array:
-        """Return the encoded values with the numbers ``n``."""
+        """Return the encoded values at the indices ``n``."""
         return (self.values(n) - self.offset) / self.scale
 
     def number(self, v: Array) -> Integers:
-        """Find the number of the legal value nearest to the original value ``v``."""
+        """Find the index of the legal value nearest to the original value ``v``."""
         n = np.rint((v - self.lower) / self.step)
         return np.clip(n, 0, self.count - 1).astype(np.int64)
 
@@ -127,11 +127,11 @@ class Lattice:
         return (first + n * by) / float(unit)
 
     def near(self, e: Array) -> Integers:
-        """Find the number of the legal value nearest to the encoded value ``e``."""
+        """Find the index of the legal value nearest to the encoded value ``e``."""
         n = self.number(e * self.scale + self.offset)
         below, above = np.maximum(n - 1, 0), np.minimum(n + 1, self.count - 1)
         code = self.encoded(n)
-        # Rounding happened in original units, but the midpoints in encoded units decide.
+        # The index was rounded in original units. Correct it at the midpoints in encoded units.
         down = (n > 0) & (e < _middle(self.encoded(below), code))
         up = (n < self.count - 1) & (e >= _middle(code, self.encoded(above)))
         return n - down + up
@@ -146,9 +146,9 @@ class Lattice:
 
 @dataclass(frozen=True, eq=False)
 class WithValue:
-    """The codes of a grid and one more: that of a person, which need not lie on it.
+    """The values of a grid and one more: the value of a person, on the grid or not.
 
-    ``below`` is how many values of the grid lie below it. A small grid is held as one sorted array.
+    ``below`` is the number of grid values below that value. A small grid becomes one sorted array.
     """
 
     grid: Codes
@@ -167,18 +167,18 @@ class WithValue:
         return self.grid.count + 1
 
     def encoded(self, n: Integers) -> Array:
-        """Return the encoded values with the numbers ``n``."""
+        """Return the encoded values at the indices ``n``."""
         if self._table is not None:
             return self._table.encoded(n)
         return np.where(n == self.below, self.code, self.grid.encoded(self._number(n)))
 
     def near(self, e: Array) -> Integers:
-        """Find the number of the legal value nearest to ``e``, the upper one of two equally near."""
+        """Find the index of the legal value nearest to ``e``, the upper one if two are equally near."""
         if self._table is not None:
             return self._table.near(e)
         n = self.grid.near(e)
         n = n + (n >= self.below)
-        for _ in range(2):  # the value may be nearer than the nearest of the grid, or than both
+        for _ in range(2):  # the value may be nearer than one or both neighbours on the grid
             up, down = np.minimum(n + 1, self.count - 1), np.maximum(n - 1, 0)
             here = self.encoded(n)
             above = (up > n) & (e >= _middle(here, self.encoded(up)))
@@ -187,7 +187,7 @@ class WithValue:
         return n
 
     def _number(self, n: Integers) -> Integers:
-        """Return numbers in the grid. The number of the value itself may be any."""
+        """Return indices in the grid. The index of the added value is arbitrary and not used."""
         return np.minimum(n - (n > self.below), self.grid.count - 1)
 
 
@@ -204,14 +204,14 @@ class Column:
     """One encoded column: its name, the feature it belongs to, its range and its legal values.
 
     All values are in encoded units. ``floor``, ``ceil`` and ``nearest`` take one number or an
-    array. Results stay inside the range, even if no legal value lies below or above.
+    array. Results stay inside the range: outside of it, they are the nearest end.
 
     Attributes
     ----------
     name
         Name of the column, such as ``age`` or ``job_Clerk``.
     feature
-        Number of the feature in ``schema.features``.
+        Index of the feature in ``schema.features``.
     kind
         ``continuous`` (any value in the range), ``grid`` or ``binary`` (0 and 1).
     lower, upper
@@ -291,9 +291,9 @@ class Column:
         return _like(v, self.grid.encoded(n))
 
     def around(self, v: float) -> tuple[float, float]:
-        """Return neighbouring legal values with ``v`` between them, to the last bit.
+        """Return the legal values just below and above ``v``, compared exactly.
 
-        Both are equal if ``v`` lies at or beyond an end, or for a continuous column.
+        Both are equal below the range, from its upper end on, and for a continuous column.
         """
         e = np.asarray(v, dtype=np.float64)
         if self.grid is None:
@@ -306,7 +306,7 @@ class Column:
         return float(below), float(above)
 
     def beside(self, v: float) -> Array:
-        """Return legal values on both sides of ``v``, at most two on each side."""
+        """Return up to four legal values: both of :meth:`around`, and the next one on each side."""
         if self.grid is None:
             return np.array([v])
         below = int(self.grid.near(np.asarray(self.around(v)[0])))
@@ -324,7 +324,7 @@ class Column:
         return legal
 
     def _clip(self, e: Array) -> Array:
-        # Not np.clip: a value that is inside keeps its bits, also -0.0.
+        # Not np.clip: a value inside keeps its bits, even -0.0.
         return np.where(e < self.lower, self.lower, np.where(e > self.upper, self.upper, e))
 
 
