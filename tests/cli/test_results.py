@@ -32,7 +32,6 @@ def done(loans, tmp_path_factory):
     people.to_csv(folder / "people.csv", index=False)
     words = loans.options(input=folder / "people.csv", out=folder / "results", id="customer")
     good("explain", *words, "--count", 2)
-    good("report", folder / "results", "--out", folder / "page.html")
     return folder
 
 
@@ -267,8 +266,10 @@ def test_bare_proof_that_row_is_not_robust_meets_no_demand(fragile):
 # -- the report ------------------------------------------------------------------------------------
 
 
-def test_whole_input_gets_page(loans, done):
-    text = (done / "page.html").read_text()
+@pytest.mark.slow
+def test_whole_input_gets_page(loans, done, tmp_path):
+    good("report", done / "results", "--out", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
     found = pp.read_results(done / "results")
     for e in found:
         assert e.certificate.digest in text
@@ -276,7 +277,7 @@ def test_whole_input_gets_page(loans, done):
     commands = re.findall(r"proplace check (\S+) --model (\S+?)</code>", text)
     assert len(commands) == len(found)
     file, model = commands[-1]  # as seen from the folder of the page
-    good("check", done / file, "--model", loans.folder / model)
+    good("check", tmp_path / file, "--model", loans.folder / model)
 
 
 def test_page_of_many_people_states_its_limit(done, loans, tmp_path, monkeypatch):
@@ -295,6 +296,7 @@ def test_page_of_many_people_states_its_limit(done, loans, tmp_path, monkeypatch
         assert (f"customer C-{row})" in text) == (row in whole)
 
 
+@pytest.mark.slow
 def test_page_is_written_in_place_of_no_other_file(loans, results):
     good("report", results)
     page = results / "report.html"

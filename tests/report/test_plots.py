@@ -268,6 +268,7 @@ def _is_text(part):
 NAMES = ["cost in $ or x_1^$", r"\frac{$", r"a\$b$", "$$", "\x1b[31m\u202e$x$"]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("settings", [{}, {"text.usetex": True}, {"text.parse_math": False}])
 def test_dollars_and_formulas_in_names_are_text(name, settings, tmp_path):

@@ -152,6 +152,7 @@ BOXES = {
 }
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("box", BOXES)
 @pytest.mark.parametrize("hidden", quick(2, [(hidden,) for hidden in HIDDEN]), ids=str)
