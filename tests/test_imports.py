@@ -102,6 +102,7 @@ def test_public_names_are_listed_and_open():
     assert set(found) - {"__builtins__"} == set(proplace.__all__)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", sorted(PACKAGES))
 def test_names_of_sub_package_open_without_import(name):
     code = f"""
