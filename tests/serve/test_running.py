@@ -86,7 +86,6 @@ class Command:
     """A workbench that runs in a process of its own."""
 
     def __init__(self, folder, *words):
-        self.began = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "proplace", "serve", "--port", "0", *words],
             cwd=folder,
@@ -96,7 +95,6 @@ class Command:
             text=True,
         )
         line = self.process.stdout.readline()
-        self.first_line = time.monotonic() - self.began
         self.address = re.search(r"(http://[^/]+)/login\?code=\S+", line)[1]
         head = {"authorization": f"Bearer {TOKEN}"}
         self.client = httpx.Client(base_url=self.address + API, headers=head, timeout=PATIENCE)
@@ -130,17 +128,8 @@ def test_project_that_cannot_be_opened_ends_server_with_its_sentence(folder):
     words = [sys.executable, "-m", "proplace", "serve", "--port", "0"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
+    assert "/login?code=" in done.stdout, "the link comes before the project is opened"
     assert "not a schema file" in " ".join(done.stderr.split())
-
-
-@pytest.mark.slow
-def test_first_line_comes_within_second(folder):
-    times = []
-    for _ in range(3):
-        command = Command(folder, "--create-ledger")
-        times.append(command.first_line)
-        command.end(signal.SIGKILL)
-    assert min(times) < 1.0, times
 
 
 @pytest.mark.slow
