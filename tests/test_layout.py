@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -170,3 +171,16 @@ def test_private_names_stay_in_their_package():
                 if private and package(node.module) != package(module):
                     wrong.append(f"{module} imports {', '.join(private)} of {node.module}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_picture_shows_each_package_above_those_it_imports():
+    picture = Path(__file__).parents[1] / "docs/img/architecture.svg"
+    heights = {
+        name: float(y)
+        for y, line in re.findall(r'<text x="[\d.]+" y="([\d.]+)"(.*?)</text>', picture.read_text())
+        for name in re.findall(r'<tspan font-weight="600">(\w+)</tspan>', line)
+    }
+    assert set(heights) == set(BELOW)
+    assert not [
+        (name, lower) for name in BELOW for lower in BELOW[name] if heights[lower] < heights[name]
+    ]
