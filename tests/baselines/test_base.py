@@ -1,4 +1,4 @@
-"""What all methods share: the interface, legal answers, rows that fail alone, the same answers."""
+"""Common behaviour of all methods: interface, legal points, rows that fail alone, equal results."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_legal_points_are_within_bounds_of_person(frame_case):
     free = build("WCE", net).fit(X)
     low, high = free.bounds(X[:1] + 9.0)
     np.testing.assert_array_equal(low[0], X.min(axis=0))
-    np.testing.assert_array_equal(high[0], X[0] + 9.0)  # a person outside stays where they are
+    np.testing.assert_array_equal(high[0], X[0] + 9.0)  # a person outside the range stays there
     np.testing.assert_array_equal(free.legal(X[:1] + 99.0, (low, high)), high)
 
 

@@ -138,7 +138,7 @@ def test_nearest_over_grids_and_categories(make_net):
 @pytest.mark.every(2)
 @pytest.mark.parametrize("status", ["kTimeLimit", "kUnknown"])
 def test_no_status_of_solver_loses_answer(status, case, monkeypatch):
-    """Asked again it answers; where it never does, that is not the fault of the row."""
+    """A second call succeeds. If every call fails, the row is not the cause."""
     method = pp.baselines.MilpR(case.net, 0.02).fit(case.train)
     truth = method.explain(case.refused[:3])
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""PROTO-R: prototypes, the gap that was asked for, and verdicts of the Delta-test."""
+"""PROTO-R: prototypes, the required gap, and verdicts of the robustness test."""
 
 from __future__ import annotations
 

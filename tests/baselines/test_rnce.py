@@ -1,4 +1,4 @@
-"""RNCE: the nearest robust row by brute force; the line search comes nearer and stays robust."""
+"""RNCE: the nearest robust row by brute force, and a line search that comes nearer and stays robust."""
 
 from __future__ import annotations
 

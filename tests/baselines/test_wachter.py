@@ -1,4 +1,4 @@
-"""WCE: the point is valid when it says so, and only just; lost rows are reported."""
+"""WCE: a point with status valid is narrowly valid, and lost rows are reported."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_way_is_that_of_adam_on_loss(case):
 
 def test_large_penalty_keeps_person_and_is_relaxed():
     net = pp.Network([([[2.0]], [-1.0])])
-    # At the start the slope of the loss is 2 (m - 1) 2 = -6.24; the penalty outweighs it at once.
+    # At the start, the slope of the loss is 2 (m - 1) 2 = -6.24, and the penalty outweighs it at once.
     options = {"rate": 0.01, "penalty": 40.0, "iterations": 50}
     stuck = pp.baselines.Wachter(net, rounds=1, **options).fit([[0.0], [1.0]]).explain([[0.22]])
     assert stuck[0].status == "not_found"

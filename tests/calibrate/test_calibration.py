@@ -29,7 +29,7 @@ REFUSED = [[0.1], [0.3]]
 
 
 def least_delta(t, new):
-    """The answer at delta solves (1 - d) x = t + d; it is accepted by the new network from here."""
+    """The counterfactual at delta solves (1 - d) x = t + d, and the new network accepts it."""
     return (new - t) / (1.0 + new)
 
 
@@ -95,7 +95,7 @@ def test_validation_row_that_cannot_be_read_is_named(bad):
 
 @given(st.floats(1e-6, 9e4))
 def test_deltas_are_written_with_three_digits_and_never_upwards(delta):
-    """What is tried is what is printed, and not beyond the largest delta that leaves a row."""
+    """The printed deltas are those that were tried, none beyond the largest delta that leaves a row."""
     short = _short(delta)
     assert float(f"{short:.3g}") == short
     assert 0.99 * delta <= short <= delta * (1 + 1e-15)
@@ -257,7 +257,7 @@ def test_plot_without_matplotlib_names_extra(monkeypatch, tmp_path):
         found.plot(tmp_path / "curve.png")
 
 
-# -- whole models, and how many rows stay robust -------------------------------------------------
+# -- pipelines, and the number of robust rows ------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +275,7 @@ def lender():
 
 
 def test_pipelines_whose_scalers_were_fitted_again(lender):
-    """Each answer is judged by the retrained pipelines themselves."""
+    """The retrained pipelines themselves predict each counterfactual."""
     pipe, later, table, refused = lender
     deltas = [0.0005, 0.002]
     found = pp.calibrate_delta(
@@ -323,7 +323,7 @@ CROWD = [[0.55]] * 1 + [[x] for x in np.linspace(0.51, 0.54, 30)] + [[1.0], [0.1
 
 
 def test_delta_that_leaves_next_to_no_robust_row_is_not_chosen_silently():
-    """Only one of 32 accepted rows survives what the stricter network asks for."""
+    """Only one of 32 accepted rows is robust at the delta of the stricter network."""
     with pytest.warns(CalibrationWarning) as caught:
         found = pp.calibrate_delta(
             threshold(0.5), CROWD, retrained=[threshold(0.6)], people=REFUSED, deltas=[0.001, 0.07]

@@ -1,4 +1,4 @@
-"""Promises about the next retraining: the stated risk by simulation, and who may say what."""
+"""Statements about the next retraining: the stated risk by simulation, and held-out models."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def explained(delta):
 
 
 class Remembering:
-    """The explainers of a calibration, each of which is fitted and asked once."""
+    """The explainers of a calibration, each of them fitted and called once."""
 
     def __init__(self, source, delta, **options):
         self._delta = delta
@@ -130,7 +130,7 @@ class Remembering:
 
 
 def retrainings(rng, n):
-    """Thresholds that move, at times far; weights move with them."""
+    """Thresholds that move, at times far. Weights move with them."""
     moves = np.where(rng.random(n) < 0.2, 0.15, 0.04) * rng.standard_normal(n)
     return [
         pp.Network([([[w]], [-(0.5 + m) * w])])
@@ -236,7 +236,7 @@ def test_too_few_models_for_risk_report_how_many_are_needed(models, risk, least)
 
 
 def test_sizes_that_are_tried_do_not_depend_on_retrained_models():
-    """Else the choice would look at what it is judged by."""
+    """Otherwise, the choice would depend on its own test."""
     curves = [
         quiet(BASE, ROWS, retrained=[threshold(t)] * 9, people=REFUSED, risk=0.1)
         .curve["delta"]
@@ -251,7 +251,7 @@ def test_sizes_that_are_tried_do_not_depend_on_retrained_models():
 
 
 def test_size_of_box_is_chosen_in_place_of_delta():
-    """A box in which only the bias moves; the middle is not the current model."""
+    """A box in which only the bias moves. Its centre is not the current model."""
     box = pp.Shifts(threshold(0.62), threshold(0.5))
     later = [threshold(0.5 + 0.006 * n) for n in range(19)]
     sizes = [0.01, 0.5, 1.0, 2.0]
@@ -275,7 +275,7 @@ def test_size_of_box_is_chosen_in_place_of_delta():
 
 
 def test_box_in_which_nothing_that_counts_moves_has_no_largest_size():
-    """The second neuron has weight 0 behind it; its own weights are of no account."""
+    """The next layer gives the second neuron the weight 0, so its own weights have no effect."""
     layers = [([[1.0], [1.0]], [0.0, 0.0]), ([[1.0, 0.0]], [-0.5])]
     net = pp.Network(layers)
     box = pp.Shifts.of(net, [([[0.0], [0.1]], 0.0), (0.0, 0.0)])
@@ -345,12 +345,12 @@ def test_bound_holds_for_promise_and_for_all_as_often_as_stated():
         luck = rng.random((30, 1))  # a model that is strict is strict with all
         honours = luck + 0.1 * rng.random((30, 3)) < [0.95, 0.9, 0.85]
         found = HeldOutResult.of(honours, 0.9)
-        least, whole = 0.8, 0.8 - 1e-3  # chance of the third alone: 0.8; of all: about the same
+        least, whole = 0.8, 0.8 - 1e-3  # chance of the third alone: 0.8, and of all: about the same
         wrong += [found.least_each > least, found.least_whole > whole]
     assert (wrong / 400 <= 0.1 + 3.5 * math.sqrt(0.09 / 400)).all()
 
 
-# -- what is said ------------------------------------------------------------------------------------
+# -- statements --------------------------------------------------------------------------------------
 
 
 def test_statement_names_number_risk_condition_and_confidence():

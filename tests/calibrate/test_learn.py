@@ -46,7 +46,7 @@ def correlated(rng, n):
 
 
 def partly_frozen(rng, n):
-    """Biases of layer 1 never move; a third of the weights move in every fourth retraining alone."""
+    """Biases of layer 1 never move. A third of the weights moves in every fourth retraining alone."""
     theta = gaussian(rng, n)
     theta[:, 12:16] = 0.1
     theta[:, :4] = np.where(rng.random((n, 1)) < 0.25, theta[:, :4], 1.0)
@@ -84,7 +84,7 @@ def covered(draw, histories, *, n, coverage, new=6):
 
 
 def not_below(shares, level):
-    """Whether the mean of independent shares agrees with a level of at least this much."""
+    """Test if the mean of independent shares agrees with a level of at least this much."""
     error = max(shares.std(ddof=1), 0.05) / math.sqrt(len(shares))
     return shares.mean() >= level - 3.5 * error
 
@@ -95,7 +95,7 @@ def not_below(shares, level):
 @pytest.mark.every(5)
 @pytest.mark.parametrize("draw", DRAWS, ids=lambda draw: draw.__name__)
 def test_next_retraining_lies_inside_as_often_as_stated(draw):
-    """Scores of 4 calibration networks cover 80% exactly; a rank too low would cover 60%."""
+    """Scores of 4 calibration networks cover 80% exactly. An index too low by one would cover 60%."""
     shares = covered(draw, 200, n=12, coverage=0.8)
     assert not_below(shares, 0.8)
 
@@ -213,7 +213,7 @@ def test_order_of_history_plays_no_part_and_seed_does():
     [(21, 0.95, 19), (40, 0.95, 19), (79, 0.95, 39), (100, 0.95, 39), (12, 0.9, 9), (40, 0.9, 19)],
 )
 def test_about_half_give_size_and_none_is_wasted(n, coverage, size):
-    """95% of 20, 40, ... places are whole numbers; any other number gives more than is asked for."""
+    """95% of 20, 40, ... places are whole numbers. Any other number covers more than 95%."""
     assert conformal.calibration_size(n, Q(repr(coverage)), 2) == size
 
 
@@ -282,7 +282,7 @@ class InOrder(History):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_layer_that_moves_in_few_networks_for_size_alone(count):
-    """They lie outside; if they are too many for the coverage, no box is given."""
+    """They lie outside. If they are too many for the coverage, no set is returned."""
     theta = gaussian(np.random.default_rng(0), 30)
     theta[: 30 - count, :16] = 0.1
     past = InOrder(tuple(network(t) for t in theta))

@@ -26,7 +26,7 @@ KINDS = (
     "delta", "shifts", "shifts matrix",
     "inputs", "inputs shifts", "inputs matrix", "inputs fold",
 )  # fmt: skip
-"""A radius or intervals for the parameters; rows or boxes of inputs; behind some input transform."""
+"""Radii or intervals of the parameters, rows or input boxes, and an input transform."""
 
 
 def boxes_around(rng, X):
@@ -118,8 +118,8 @@ class Problem:
     def worst(self):
         """Return the worst-case margin of the first row as a fraction.
 
-        A network with a box of inputs must have no hidden layer. Its least margin over the shift set
-        is concave in the input, so over the box it lies at a corner.
+        A network with a box of inputs must have no hidden layer. Its smallest margin over the shift
+        set is concave in the input, so over the box it lies at a corner.
         """
         delta = self.given or self.shifts.radii
         low, high = self.ends() or (self.X[0], self.X[0])
@@ -182,7 +182,7 @@ def random_proof(rng, problem, sizes=lambda rng, shape: 10.0 ** rng.integers(-20
 
 
 def full_tree(depth, layers):
-    """All sign patterns of some neurons; one that cannot be has the same neurons again."""
+    """All sign patterns of some neurons. An impossible pattern repeats another one."""
     names = [[i, k] for i, width in layers for k in range(width)]
     tree = [{}]
     for level in range(depth):

@@ -1,4 +1,4 @@
-"""Verdicts, worst margins and ranges against one mixed-integer program a row."""
+"""Verdicts, worst-case margins and ranges against one mixed-integer program for each row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = 2  # 5 depths x 32 networks x 2 rows = 320 cases, and the wide ones
 
 
 class Problem:
-    """A random case and its worst margins by mixed-integer programs."""
+    """A random case and its worst-case margins by mixed-integer programs."""
 
     def __init__(self, case):
         self.net, self.X, self.delta, self.target = case.net, case.X, case.delta, case.target
@@ -134,7 +134,7 @@ def test_worst_network(problem):
 
 
 def assert_inside(net, other, delta):
-    """Every parameter within its radius as real numbers; what is no parameter is as it was."""
+    """Every parameter lies within its radius as a real number, and nothing else has changed."""
     for mine, theirs, (dw, db) in zip(net.layers, other.layers, radii_of(net, delta), strict=True):
         assert mine.W.shape == theirs.W.shape
         for a, b in zip(mine.W.ravel(), theirs.W.ravel(), strict=True):
@@ -148,7 +148,7 @@ def assert_inside(net, other, delta):
 
 
 def positions(net, other, delta):
-    """Where a network lies in the box, in [-1, 1] per parameter."""
+    """Position of a network in the box, in [-1, 1] per parameter."""
     parts = []
     radii = radii_of(net, delta)
     for (W, b), (V, c), (dw, db) in zip(pairs_of(net), pairs_of(other), radii, strict=True):
@@ -243,7 +243,7 @@ def test_hard_paths_are_taken():
     assert sum(splits) >= 50
 
 
-# -- a solver in trouble -------------------------------------------------------------------------
+# -- solver failures -----------------------------------------------------------------------------
 
 
 @pytest.mark.every(3)
@@ -275,4 +275,4 @@ def test_solver_in_trouble_never_gives_wrong_bound(trouble, monkeypatch):
         assert worst.lower <= problem.truth[0] + problem.slack[0]
         assert worst.margin >= problem.truth[0] - problem.slack[0]
         assert_inside(problem.net, worst.network, problem.delta)
-    assert made  # the solver was asked
+    assert made  # the solver was called

@@ -29,7 +29,7 @@ def exact_least(net, shifts, x, target):
 
 @pytest.mark.parametrize("hidden", [0, 1, 2])
 def test_smallest_margin_is_that_of_all_corners(hidden):
-    """Where few parameters move, every corner of the box can be tried."""
+    """If few parameters move, every corner of the box can be tried."""
     rng = np.random.default_rng([1, hidden])
     tried = 0
     while tried < 12:
@@ -97,7 +97,7 @@ def test_logit_range_contains_outputs_of_all_networks(hidden):
 
 
 def test_current_network_need_not_lie_in_box():
-    """Only its shape and input transform count; what it says itself is another question."""
+    """Only its shape and input transform matter, not its parameters."""
     net = pp.Network([([[1.0]], [0.0])])
     far = pp.Shifts(pp.Network([([[-2.0]], [1.0])]), pp.Network([([[-1.0]], [1.5])]))
     report = pp.certify(net, [[1.0], [-1.0]], far, exact_margin=True)

@@ -33,7 +33,7 @@ def certificate(net, shifts, x=X, target=1, margin=None):
 
 @pytest.fixture(scope="module")
 def sets():
-    """Other shapes, scalers, radii and boxes; two boxes of one network, one box of two networks."""
+    """Other shapes, scalers, radii and boxes: two boxes of one network, one box of two networks."""
     rng = np.random.default_rng(0)
     a, b, c = network(rng, 3), network(rng, 2, 3), network(rng, scale=[2.0, 3.0], shift=[0.0, 1.0])
     twin = a.with_layers([(layer.W * 1.5, layer.b) for layer in a.layers])
@@ -71,7 +71,7 @@ def test_sets_without_proof_and_proofs_without_set_are_rejected(sets, bundle):
         )
         assert fewer.check(rest).accepted
         assert not fewer.check(sets).accepted
-        # What is left of the sets may still cover what a certificate speaks of.
+        # The remaining sets may still cover the sets of a certificate.
         spoken = documents.digest(sets[n][0]) in {documents.digest(net) for net, _ in rest} and (
             sets[n][1].radii is not None or sets[n][1].digest in {s.digest for _, s in rest}
         )
@@ -154,7 +154,7 @@ def given(sets):
 
 
 def test_changed_bundle_is_rejected_or_states_same(sets):
-    """Each certificate in it must still hold; what is still accepted speaks of the same sets."""
+    """Each certificate in it is still checked, and an accepted one is about the same sets."""
     pairs = [sets[0], sets[4]]
     facts = json.loads(
         pp.certification.CertificateBundle.of(certificate(*pair) for pair in pairs).text

@@ -152,7 +152,7 @@ def test_trees_of_linear_program_become_certificates(sizes, monkeypatch):
 
 
 def test_ties_are_proved_where_arithmetic_allows():
-    """The worst margin is exactly the wanted one: an exact checker can still say yes."""
+    """The worst-case margin equals the required one: an exact checker can still accept."""
     net = pp.Network([(np.eye(2), [0.0, 0.0]), ([[1.0, 1.0]], [-1.0])])
     report = pp.certify(net, [[0.75, 0.25], [0.5, 0.25]], 0.0, certificates=True)
     assert report.robust.tolist() == [True, False]
@@ -184,7 +184,7 @@ def test_ties_are_exact(hidden, kind):
 )
 @pytest.mark.parametrize("certificates", [False, True])
 def test_last_bit_is_decided_by_proof(kind, hidden, certificates):
-    """The worst margin itself and its two neighbours among the floats."""
+    """The worst-case margin and its two neighbours among the floats."""
     rng = np.random.default_rng([3, hidden, len(kind)])
     decided = 0
     for _ in range(40):
@@ -298,7 +298,7 @@ def test_exact_check_that_would_outlast_deadline_is_not_begun(monkeypatch):
 
 
 def test_certificates_of_first_release_are_accepted():
-    """Written by 0.1 with its own code; they mean what they meant."""
+    """Files written by version 0.1 keep their meaning."""
     assert len(OLD) >= 10
     for item in OLD:
         given = item["network"]
@@ -394,7 +394,7 @@ def test_fast_bound_covers_rounding_of_long_sums(sizes):
 @pytest.mark.parametrize("tighten", [False, True])
 @pytest.mark.parametrize("multipliers", [False, True])
 def test_work_is_counted_before_it_is_done(monkeypatch, sizes, kind, tighten, multipliers):
-    """What is multiplied is at most what the limit was told, and not much less."""
+    """The number of products is at most the estimate of the limit, and not much less."""
     rng = np.random.default_rng(sum(sizes))
     net = dense(rng, sizes)
     shifts = pp.Shifts.of(net, 0.1)

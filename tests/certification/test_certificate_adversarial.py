@@ -1,4 +1,4 @@
-"""Networks made to break floating point: no accepted certificate says something false."""
+"""Networks made to break floating point: no accepted certificate is false."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_no_accepted_certificate_is_false(kind):
 
 @pytest.mark.parametrize("rest", [-1e-9, 0.0, 1e-9])
 def test_verdict_that_hangs_on_one_part_in_1e17(rest):
-    """Plain floats cannot see the rest behind 1e8; the exact value decides."""
+    """Plain floats lose the remainder beside 1e8, so the exact value decides."""
     net = pp.Network([(np.array([[1e8], [1e8]]), [rest, 0.0]), ([[1.0, -1.0]], [0.0])])
     report = pp.certify(net, [[1.0]], 0.0, margin=0.0, certificates=True)
     true = Q(1e8) + Q(rest) - Q(1e8) >= 0

@@ -148,7 +148,7 @@ def test_wider_box_is_rejected_or_true(hidden):
 
 
 def test_at_zero_hidden_layers_checker_decides_ties_exactly():
-    """Multipliers that are exact for signs that are known: the worst margin itself is proved."""
+    """Multipliers that are exact for known signs prove the worst-case margin itself."""
     rng = np.random.default_rng(9)
     proved = refuted = 0
     for _ in range(60):
@@ -212,7 +212,7 @@ def test_fields_of_box():
     facts = plain.certificates[0].facts
     for extra in ({"low": low, "high": high}, {"format": checker.FORMAT_INPUTS}):
         assert not checked(net, shifts, facts | extra).accepted
-    # What proves the row alone has other layers than what proves the box.
+    # The proof of a row has other layers than the proof of a box.
     forged = facts | {"format": checker.FORMAT_INPUTS, "low": low, "high": high}
     assert not checked(net, shifts, forged).accepted
 
@@ -272,7 +272,7 @@ def test_several_certificates_about_one_box():
 
 @pytest.mark.parametrize("place", range(3))
 def test_parameters_that_checker_cuts(place):
-    """Weights of 2^-110 beside 1 are cut, with radii and without; a scaler may be as small."""
+    """Weights of 2^-110 beside 1 are cut, with and without radii, and with a small scaler."""
     rng = np.random.default_rng([14, place])
     row, one = np.array([[1.0, 2.0**-110]]), np.ones((1, 1))
     weights = [np.eye(2)] * place + [row] + [one] * (2 - place)

@@ -1,4 +1,4 @@
-"""Certificates about boxes of networks: everything proved is accepted, everything accepted is true."""
+"""Certificates about shift sets: every proof is accepted, and every accepted claim is true."""
 
 from __future__ import annotations
 
@@ -402,7 +402,7 @@ def test_fast_bound_never_states_more_than_checker(kind, hidden):
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_ends_that_checker_cuts(depth):
-    """Ends 2^-110 beside 1 are cut, so the pass must say less too; the network's own size is nothing."""
+    """Ends of 2^-110 beside 1 are cut, so the bound of the pass must be lower, too."""
     rng = np.random.default_rng(14)
     row, one = np.array([[1.0, 2.0**-110]]), np.ones((1, 1))
     for place, size in itertools.product(range(depth), (1.0, 2.0**-500)):
@@ -435,7 +435,7 @@ def test_multipliers_count_as_work(monkeypatch):
 
 
 def test_both_ends_of_box_count_as_work(monkeypatch):
-    """Denormal ends make long numbers; the network's own numbers are short."""
+    """Denormal ends make long numbers, although the numbers of the network are short."""
     net = pp.Network([(np.ones((2, 2)), np.zeros(2)), (np.ones((1, 2)), [0.0])])
     least = {}
     for size in (1.0, 5e-324):

@@ -1,4 +1,4 @@
-"""What certify, worst_case and output_range promise beside being right."""
+"""Properties of certify, worst_case and output_range besides correctness."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def near(one, two):
 
 
 def rebuilt(net, pairs):
-    """The same network with other arrays; an absent bias stays absent."""
+    """The same network with other arrays. An absent bias stays absent."""
     kept = [
         (W, None if old.b is None else b) for (W, b), old in zip(pairs, net.layers, strict=True)
     ]
@@ -212,7 +212,7 @@ def test_empty_table():
 
 
 def test_margin_is_required(case):
-    """robust at margin m iff the worst margin is at least m; ties count as robust."""
+    """A row is robust at margin m iff its worst-case margin is at least m, ties included."""
     worst = exact(case.net, case.X, case.delta, case.target)
     for i, value in enumerate(worst):
         step = 1e-6 * scale_of(value)
@@ -292,7 +292,7 @@ def hard_problem():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that strikes once each time somebody looks at it."""
+    """A clock that advances each time it is read."""
     ticks = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
     return ticks
@@ -362,7 +362,7 @@ def test_rounds_of_larger_trees_change_no_verdict(monkeypatch, stages):
 
 
 def test_ranges_are_tightened_no_longer_than_to_deadline(monkeypatch):
-    """The clock counts the backward passes, each for one neuron; what they leave is valid."""
+    """The clock counts the backward passes, each for one neuron. The remaining bounds are valid."""
     net, X, delta = hard_problem()
     abstraction = Abstraction(net, pp.Shifts.of(net, delta))
     wide = abstraction.interval_bounds(X)
@@ -452,7 +452,7 @@ def test_linear_program_gets_time_that_is_left(clock, monkeypatch):
 
 
 def test_tiny_last_layer_is_not_less_exact():
-    """Margins of 1e-12 are told apart to as many digits as margins of 1."""
+    """Margins of 1e-12 have as many exact digits as margins of 1."""
     factor = 2.0**-40
     for seed in range(12):
         case = random_case(np.random.default_rng([78, seed]), 2, outputs=1, width=8, rows=4)
@@ -466,7 +466,7 @@ def test_tiny_last_layer_is_not_less_exact():
 
 
 def large_inner_weights(seed):
-    """InnerLayer weights of 3e7 that the layer behind takes back: worst margins of about 1000."""
+    """The next layer cancels weights of 3e7: worst-case margins of about 1000."""
     rng = np.random.default_rng([7, seed])
     w, f = int(rng.integers(4, 10)), 3e7
     layers = [
@@ -496,7 +496,7 @@ def test_ranges_are_exact_where_inner_weights_are_large():
 
 
 def test_range_that_is_known_only_roughly_is_refused(monkeypatch):
-    """With a solver that never finds an optimum: the rows are named, and certify says undecided."""
+    """Without any optimum of the solver, the error names the rows and certify leaves them undecided."""
     net, X, delta = hard_problem()
     low, high = pp.output_range(net, X[:3], delta)
     assert (low <= high).all()
@@ -577,7 +577,7 @@ def test_random_networks_agree_with_milp(problem):
 
 
 def test_row_that_needs_many_nodes_is_left_to_linear_program(monkeypatch):
-    """The batched tree gives up at NODES_PER_ROW; the verdict is the same."""
+    """The batched tree stops at NODES_PER_ROW, and the verdict is the same."""
     net, X, delta = hard_problem()
     full = pp.certify(net, X, delta)
     for nodes in (1, 20):

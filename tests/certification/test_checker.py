@@ -192,7 +192,7 @@ LAST = {"W": np.array([[1.0, 1.0]]), "b": np.array([-1.0])}
 
 
 def test_transposed_weights_are_saved_so_that_checker_reads_them(tmp_path):
-    """As scikit-learn and Keras hold them; without its middle layer the network says class 1."""
+    """Arrays of scikit-learn and Keras. Without its middle layer, the network gives class 1."""
     middle = np.array([[0.0, -2.0], [-1.0, 0.0]]).T
     net = pp.Network([(np.eye(2), np.zeros(2)), (middle, np.zeros(2)), (LAST["W"], LAST["b"])])
     net.save(tmp_path / "net.npz")
@@ -260,7 +260,7 @@ def array(values):
 
 
 def test_network_files_are_limited_before_they_are_unpacked(tmp_path, monkeypatch):
-    """Zeros that pack a thousand times smaller; nothing is read once the sizes are known."""
+    """Zeros that pack a thousand times smaller. The sizes alone reject the file."""
     monkeypatch.setattr(checker, "MAX_NUMBERS", 100_000)
     zeros = b"\0" * 2_000_000
     path = stored(tmp_path / "bomb.npz", ("W0.npy", zeros), compression=zipfile.ZIP_DEFLATED)
@@ -288,14 +288,14 @@ def test_network_files_are_limited_before_they_are_unpacked(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     "lie",
     [
-        {"packed": bomb(40), "method": 8, "size": 10},  # more than it says
+        {"packed": bomb(40), "method": 8, "size": 10},  # more than its listed size
         {"packed": bomb(0), "method": 8},  # less
         {"claimed": 2**32 - 2},  # gigabytes of packed bytes
         {"claimed": 2**32 - 2, "method": 8},
     ],
 )
 def test_archives_that_lie(tmp_path, lie):
-    """Rejected, without unpacking or making room for what is not there."""
+    """Reject without unpacking or allocating memory."""
     facts = {"packed": b"x", "method": 0, "size": 1, "crc": 0} | lie
     path = tmp_path / "net.npz"
     path.write_bytes(archive_of([Member(b"W0.npy", **facts)]))
@@ -426,7 +426,7 @@ def test_weaker_claim_than_demanded_is_rejected():
 
 
 def test_demanded_delta_must_hold_in_every_layer():
-    """A frozen layer, or frozen biases, prove less; a layer without bias has none to shift."""
+    """Frozen layers and frozen biases prove less. A layer without bias has no bias to shift."""
     bare = pp.Network([(layer.W, None if i else layer.b) for i, layer in enumerate(NET.layers)])
     demand = checker.Demand(delta=0.01)
     for net, delta, accepted in (
@@ -463,7 +463,7 @@ def test_integer_must_be_double_that_is_proved():
 
 
 def test_weights_that_are_cut_make_delta_grow():
-    """-2^-110 is cut to -2^-100; without the growth a margin of 2^-100 would pass, which is false."""
+    """-2^-110 is cut to -2^-100. Without the larger delta, a false margin of 2^-100 would pass."""
     for W, b, x, target in (([1.0, -(2.0**-110)], 0.0, [0.0, -1.0], 1),
                             ([1.0, 0.0], -(2.0**-110), [0.0, 0.0], 0)):  # fmt: skip
         net = pp.Network([([W], [b])])

@@ -73,7 +73,7 @@ def test_of_several_classes_none_may_let_target_win():
 
 @pytest.mark.parametrize("boxed", [False, True])
 def test_different_classes_may_beat_target_in_different_places(boxed):
-    """Class 1 wins on the right, class 2 on the left; neither beats class 0 everywhere."""
+    """Class 1 wins on the right and class 2 on the left, but neither beats class 0 everywhere."""
     net = pp.Network([([[0.0], [1.0], [-1.0]], [0.0, 0.25, 0.25])])
     shifts = pp.Shifts.of(net, 0.05)
     if boxed:
@@ -106,7 +106,7 @@ def test_tie_is_never_refusal(outputs, target):
 
 
 def test_point_that_one_corner_of_delta_accepts_is_not_refused():
-    """The network itself refuses by far; the most favourable one just accepts, or just does not."""
+    """The network clearly refuses. The most favourable network just accepts, or just refuses."""
     net = pp.Network([([[1.0, -1.0], [0.5, 2.0]], [0.0, -1.0]), ([[1.0, -2.0]], [-1.5])])
     x, shifts = np.array([1.0, 0.25]), []
     for delta in np.linspace(0.0, 0.4, 41):
@@ -290,7 +290,7 @@ def test_certificates_of_random_networks_are_accepted(seed):
 
 @pytest.mark.parametrize("kind", ["the target wins", "not robust", "a point"])
 def test_valid_proof_of_other_claim_is_rejected(kind):
-    """Class 1 wins everywhere; what is proved of it does not prove that class 1 is given nowhere."""
+    """Class 1 wins everywhere. A proof of this does not prove that class 1 is given nowhere."""
     net = pp.Network([([[1.0, -1.0]], [2.0])])
     low, high = np.zeros((1, 2)), np.full((1, 2), 0.5)
     box = None if kind == "a point" else (low, high)

@@ -1,4 +1,4 @@
-"""Rows whose worst margin is the wanted one up to some last bits: no verdict is false, either way."""
+"""Rows whose worst-case margin is the required one up to last bits: no verdict is false."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def hostile(rng, kind):
 @pytest.mark.parametrize("number", thorough(60, 300))
 @pytest.mark.parametrize("kind", ["linear", "one layer", "frozen", "one box", "tree"])
 def test_no_verdict_is_false(kind, number):
-    """With and without certificates; and nearly all of these rows get one."""
+    """With and without certificates. Nearly all of these rows get one."""
     rng = np.random.default_rng(len(kind))
     counts = {"robust": 0, "not": 0, "undecided": 0}
     for _ in range(number):

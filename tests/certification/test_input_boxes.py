@@ -83,7 +83,7 @@ def test_box_of_one_point_is_point(seed):
 
 @pytest.mark.parametrize("seed", seeds(4, 12))
 def test_worst_shift_of_larger_network_lies_in_shift_set(seed):
-    """Its point lies in the box, its layers in Delta, and together they have the worst margin."""
+    """Its point lies in the box, its layers in Delta, and together they have the worst-case margin."""
     rng = np.random.default_rng([seed, 5])
     case = random_case(rng, seed % 4, inputs=2, outputs=1)
     (low,), (high,) = random_boxes(rng, case.X[:1])
@@ -129,7 +129,7 @@ def test_oracle_for_points_is_that_for_boxes_of_no_size():
 
 
 def test_rows_of_boxes_leave_nothing_out():
-    """Centre and radius are floats; the box that they stand for holds both ends, as real numbers."""
+    """Centre and radius are floats, and their box contains both ends as real numbers."""
     rng = np.random.default_rng(0)
     low = rng.normal(size=(200, 3)) * 10.0 ** rng.integers(-6, 6, (200, 3))
     high = low + rng.exponential(size=(200, 3)) * 10.0 ** rng.integers(-12, 6, (200, 3))

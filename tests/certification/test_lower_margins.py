@@ -1,4 +1,4 @@
-"""Quick lower bounds on worst margins against brute force."""
+"""Fast lower bounds on worst-case margins against brute force."""
 
 from __future__ import annotations
 

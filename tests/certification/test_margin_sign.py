@@ -133,7 +133,7 @@ def test_documents_accept_by_margin():
 
 
 def test_command_accepts_by_margin(tmp_path):
-    """Every file of a folder in one call; one for each network and each set of networks."""
+    """Check every file of a folder in one call, and in one call for each network and shift set."""
     groups = {}
     for n, (good, case) in enumerate(TABLE):
         key = (id(case.networks[0]), len(case.boxes))
@@ -161,7 +161,7 @@ def test_command_accepts_by_margin(tmp_path):
 
 
 def test_no_accepted_statement_gives_class_that_network_does_not():
-    """Every accepted sentence that says "gives class" is compared with the network itself."""
+    """Every accepted statement "gives class" is compared with the network itself."""
     said = 0
     for _, case in TABLE:
         accepted, reason = python_verdict(case)

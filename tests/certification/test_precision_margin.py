@@ -127,7 +127,7 @@ NETS = {
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("run", [numpy_pass, torch_pass, onnx_pass])
 def test_margin_covers_every_float32_pass(name, scaled, run):
-    """Of every network in Delta, in any order of summation; exact values are rational."""
+    """For every network in Delta, in any order of summation. Exact values are rational."""
     sizes, factors, reach = NETS[name]
     rng = np.random.default_rng([len(name), scaled])
     largest = 0.0
@@ -254,4 +254,4 @@ def test_inputs_and_scales_that_are_flushed_to_zero():
     for x, scale in ((2.0**-127, 2.0**100), (2.0**100, 2.0**-126.5)):
         net = pp.Network([([[1.0]], [0.0])], scale=[scale], precision="float32")
         margin = float32_margin(net, pp.Shifts.of(net, 0.0), np.array([[x]]))[0]
-        assert margin >= x * scale  # the pass may say 0
+        assert margin >= x * scale  # the pass may return 0

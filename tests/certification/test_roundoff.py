@@ -65,7 +65,7 @@ def test_range_over_box_is_rounded_outward():
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_first_layer_is_enclosed(scaled):
-    """Also where the bias is most of the sum, and where a transform cancels."""
+    """Also if the bias is most of the sum, and if a transform cancels."""
     rng = np.random.default_rng(2)
     for _ in range(300):
         W, b = rng.normal(size=(3, 2)), rng.normal(size=3)
@@ -84,7 +84,7 @@ def test_first_layer_is_enclosed(scaled):
 
 
 def proves(net, delta, x, target, *, tighten=False, margin=None):
-    """Whether exact arithmetic proves what the outward-rounded pass says: its value, or a margin."""
+    """Test if exact arithmetic proves the value of the outward-rounded pass, or a margin."""
     shifts = pp.Shifts.of(net, delta)
     lower, upper, nodes = [], [], None
     if net.widths:
@@ -94,7 +94,7 @@ def proves(net, delta, x, target, *, tighten=False, margin=None):
     enclosure = Enclosure.of(net, shifts, x[None], lower, upper, tighten=tighten)
     value = float(min(enclosure.bounds(c, nodes)[0][0] for c in net.objectives(target)))
     if margin is not None and value < margin:
-        return True  # nothing is said
+        return True  # no claim
     facts = documents.claim(
         documents.digest(net), shifts, x, target, value if margin is None else margin, "robust"
     )
@@ -118,7 +118,7 @@ def test_error_of_output_layer_passes_through_shifting_layer(n):
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_parameters_that_checker_cuts(depth):
-    """Weights 2^-110 beside 1: the checker cuts them and grows delta, so the pass must say less too."""
+    """Weights of 2^-110 beside 1: the checker cuts them and enlarges delta, so the bound is lower."""
     row, one = np.array([[1.0, 2.0**-110]]), np.ones((1, 1))
     for place in range(depth):
         weights = [np.eye(2)] * place + [row] + [one] * (depth - 1 - place)

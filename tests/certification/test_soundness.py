@@ -175,7 +175,7 @@ def test_noisy_duals_never_lift_bound_above_truth(hidden, seed):
 
 
 def test_leaves_that_another_search_has_closed_count_with_their_bound():
-    """What is left of the tree may be far above them; the least value is then theirs."""
+    """The open leaves may lie far above the closed ones, which then give the smallest value."""
     case, abstraction, root = prepared(1, 2)
     U, c = case.net.transform(case.X), case.net.objectives(case.target)[0]
     problem = problem_of(abstraction, root, U, c)
@@ -341,7 +341,7 @@ def test_false_report_of_emptiness_is_not_believed(seed, monkeypatch):
 
 
 def test_overflow_proves_nothing():
-    """Floats say inf here; exact arithmetic still decides, and no bound claims what overflowed."""
+    """Floats overflow here. Exact arithmetic still decides, and no bound uses an overflow."""
     net = pp.Network([([[1e200]], [0.0]), ([[1e200]], [0.0])])
     for target in (0, 1):
         with np.errstate(all="ignore"):
@@ -353,7 +353,7 @@ def test_overflow_proves_nothing():
 
 
 def test_corner_that_its_gradient_requires_needs_no_program(monkeypatch):
-    """The linear program finds nothing below such a corner; elsewhere it is asked, and finds more."""
+    """The linear program finds nothing below such a corner, but improves other shifts."""
     asked, skipped, deeper = [], 0, 0
 
     def counted(*arguments):
@@ -409,7 +409,7 @@ def test_stalled_solve_is_tried_in_other_ways(monkeypatch, stalls):
 
 
 def test_empty_node_is_seen_where_solver_stalls(monkeypatch):
-    """And a node that is not empty is not called so; the program works on as before."""
+    """A node that is not empty is not called empty, and the program works on as before."""
     rng, seen = np.random.default_rng(0), {True: 0, False: 0}
     sizes = [3, 8, 14, 1]
     for _ in range(12):

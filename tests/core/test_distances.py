@@ -1,4 +1,4 @@
-"""The distance: convex, with the subgradient it says, and weights by spread."""
+"""The distance: its convexity, its subgradient, and weights by spread."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_values_number_by_number(x, p, weights):
 
 def test_median_absolute_deviations():
     X = np.array([[0.0, 1.0, 5.0, 0.0], [1.0, 3.0, 5.0, 0.0], [2.0, 11.0, 5.0, 3.0]])
-    # Medians 1, 3, 5, 0; deviations 1, 2, none at all, and mostly none: there the mean counts.
+    # Medians 1, 3, 5, 0. The deviations are 1, 2, 0 and mostly 0, where the mean is used.
     np.testing.assert_allclose(mad_weights(X), [0.25 / 1.0, 0.25 / 2.0, 0.25, 0.25 / 1.0])
 
 

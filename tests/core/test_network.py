@@ -60,7 +60,7 @@ def networks_with_rows(draw):
     return net, draw(hnp.arrays(np.float64, shape, elements=st.floats(-10, 10)))
 
 
-# -- what it says --------------------------------------------------------------------------------
+# -- computations ---------------------------------------------------------------------------------
 
 
 @FAST
@@ -402,7 +402,7 @@ def test_another_format_or_no_file(tmp_path):
         pp.Network.load(tmp_path / "gone.npz")
 
 
-# -- errors say what to change -------------------------------------------------------------------
+# -- errors name the next step ---------------------------------------------------------------------
 
 NOT_NETWORKS = {
     "none": ({"layers": []}, "layers"),

@@ -61,7 +61,7 @@ def test_request_is_sparse_if_changes_are_limited_or_preferred():
 
 
 def test_library_and_command_line_share_their_defaults():
-    """The command line has none of its own: its options are None, and the help says the defaults."""
+    """Options of the command line are None by default, and the help shows defaults of requests."""
     library = inspect.signature(pp.Proplace).parameters["time_limit"].default
     assert library == DEFAULT_TIME_LIMIT == 10.0
     gap = inspect.signature(pp.Proplace.explain).parameters["gap"].default

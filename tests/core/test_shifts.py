@@ -1,4 +1,4 @@
-"""The box of networks."""
+"""Shift sets."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_low_above_high_is_refused():
 
 
 def test_membership_is_exact():
-    """0.1 + 0.2 is not 0.3 in floats; what counts is the real number."""
+    """0.1 + 0.2 is not 0.3 in floats. The real number decides."""
     rng = np.random.default_rng(2)
     for _ in range(300):
         w, d = (

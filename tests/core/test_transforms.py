@@ -1,4 +1,4 @@
-"""Delta speaks of trained weights where fixed numbers were folded into them."""
+"""Delta refers to trained weights, even if fixed numbers were folded into them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Trained:
         return sum(W.size + (0 if b is None else b.size) for W, b in self.layers)
 
     def moved(self, moves):
-        """The same after the trained parameters moved; moves is a flat array."""
+        """The same network after a move of the trained parameters. moves is a flat array."""
         layers, used = [], 0
         for W, b in self.layers:
             new = W + moves[used : used + W.size].reshape(W.shape)
@@ -103,7 +103,7 @@ BIAS = [(True, True), (False, True), (True, False), (False, False)]
 @pytest.mark.parametrize("bias", BIAS)
 @pytest.mark.parametrize("places", ROWS)
 def test_behind_linear_layer_nothing_is_lost(places, bias):
-    """The least margin is that of all corners of the trained weights."""
+    """The worst-case margin is the smallest margin over all corners of the trained weights."""
     rng = np.random.default_rng([1, len(places), sum(bias)])
     for _ in range(6):
         source, x = trained(rng, *places, bias=bias), rng.normal(size=2)

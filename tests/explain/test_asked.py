@@ -1,4 +1,4 @@
-"""Immutable features, directions and ranges that one call of ``explain`` asks for, without a schema."""
+"""Immutable features, directions and ranges of one call of ``explain``, without a schema."""
 
 import warnings
 from dataclasses import replace
@@ -33,7 +33,7 @@ def bare(**options):
 
 
 def respects(e, *, immutable=(), increasing=(), decreasing=(), ranges=None):
-    """True if a counterfactual keeps what was asked; a value of one's own is always legal."""
+    """True if a counterfactual satisfies the request. A person's own value is always legal."""
     before, after = e.original, e.counterfactual
     good = all(after[n] == before[n] for n in immutable)
     good &= all(after[n] >= before[n] for n in increasing)
@@ -125,7 +125,7 @@ def test_second_request_tests_no_training_row_again(monkeypatch):
     second = explainer.explain(REFUSED[:2], "granted", ranges={"income": (0, 90_000)})
     assert not made
     assert all(count < len(FRAME) for count in tested)
-    assert explainer.schema_ is fitted  # the explainer itself forgets what was asked
+    assert explainer.schema_ is fitted  # the explainer itself does not store the request
     assert all(respects(e, immutable=["age", "job"]) for e in first if e.found)
     assert all(respects(e, ranges={"income": (0, 90_000)}) for e in second if e.found)
 

@@ -1,4 +1,4 @@
-"""certify and worst_case with a tolerance in original units, for networks and whole models."""
+"""certify and worst_case with a tolerance in original units, for networks and pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proved intervals in words: read back from the words, they never say more than was proved."""
+"""Proved intervals in words: read back, they never claim more than was proved."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def claim(feature, before, after, ends):
         # The end of the range on the other side of the change makes no one-sided goal.
         (DEBT, -10, 2, (0, 4), "2% of income, give or take 2 percentage points"),
         (DEBT, 110, 98, (95, 100), "98% of income, give or take 2 percentage points"),
-        # All of the range, or the person's own value, would do: said in the direction of the answer.
+        # The whole range, or the person's own value, is proved: in the direction of the change.
         (INCOME, 48_000, 52_000, (0, 200_000), "at least 52,000 dollars"),
         (INCOME, 58_000, 52_000, (0, 200_000), "at most 52,000 dollars"),
         (INCOME, 51_800, 52_000, (51_500, 200_000), "at least 52,000 dollars"),
@@ -73,7 +73,7 @@ def test_words(feature, before, after, ends, goal):
         (INCOME, 48_000, 52_000, (51_999.9, 52_000.1)),  # less than a digit
         (INCOME, 48_000, 52_000, (60_000, 70_000)),  # of another answer
         (INCOME, 48_000, 52_000, (math.nan, 70_000)),
-        (INCOME, 51_800, 52_000, (51_500, 52_500)),  # nothing that is seen from where the person is
+        (INCOME, 51_800, 52_000, (51_500, 52_500)),  # no range beyond the person's own value
         (INCOME, 52_300, 52_000, (51_500, 200_000)),
         (INCOME, 48_000, 200_000, (200_000, 200_000)),
         (pp.Binary("home"), 0, 1, (0, 1)),
@@ -131,7 +131,7 @@ def test_guaranteed_range_of_unchanged_number():
     assert format_room(INCOME, 50_000, (49_000.2, 51_000.7)) == "49,001 to 51,000 dollars"
     assert format_room(FREE, 3.0, (2.0, math.inf)) == "at least 2 units"
     assert format_room(INCOME, 50_000, (50_000, 50_000)) == ""
-    assert format_room(INCOME, 50_000, (51_000, 52_000)) == ""  # not where the person is
+    assert format_room(INCOME, 50_000, (51_000, 52_000)) == ""  # not at the person's own value
     assert format_room(pp.Binary("home"), 1, (0, 1)) == ""
 
 

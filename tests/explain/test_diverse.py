@@ -16,10 +16,10 @@ WIDTH = 6
 
 
 def run(answers, count, distance=None):
-    """Run against answers that are known: changes by feature, for what is kept.
+    """Run with known counterfactuals: changes by feature, for each set of kept features.
 
-    Where nothing is known for the features that are kept, there is no answer. Returns the changes of
-    what was found, and what was kept in each search.
+    Other sets have no counterfactual. Returns the changes of each result, and the kept features of each
+    search.
     """
     schema, asked = Schema([pp.Continuous(f"c{i}", 0, 1) for i in range(WIDTH)]), []
 
@@ -63,7 +63,7 @@ def test_largest_change_is_kept_first():
 
 
 def test_kept_features_stay_kept():
-    """The second answer keeps feature 1; what comes after it keeps that and one more."""
+    """The second counterfactual keeps feature 1. Later ones keep it and one more."""
     answers = {(): {1: 1.0}, (1,): {2: 1.5, 3: 0.1}, (1, 2): {4: 3.0}, (1, 3): {2: 1.7}}
     found, asked = run(answers, 3)
     assert asked == [set(), {1}, {1, 2}, {1, 3}, {1, 2, 3}]
@@ -128,7 +128,7 @@ def test_weights_define_main_changes():
 
 
 def test_nearer_one_comes_first():
-    """What keeps a feature is looked for among other neighbours, and may be nearer."""
+    """A search that keeps a feature uses other neighbours, and may end nearer."""
     found, _ = run({(): {0: 1.0}, (0,): {1: 0.5}}, 2)
     assert found == [{1: 0.5}, {0: 1.0}]
 
@@ -147,7 +147,7 @@ def test_searches_come_to_end(monkeypatch):
 
 
 def test_neighbours_fit_kept_features():
-    """All robust rows change both numbers; an alternative that keeps one is found all the same."""
+    """All robust rows change both numbers. An alternative that keeps one is found all the same."""
     schema = Schema([pp.Continuous("a", 0, 100, step=1), pp.Continuous("b", 0, 100, step=1)])
     net = pp.Network([([[1.0, 1.0]], [-0.9])])
     train = pd.DataFrame({"a": [20, 90, 95], "b": [20, 95, 90]})

@@ -1,4 +1,4 @@
-"""``Explanation.to_dict``: one JSON document, which says no more than is proved."""
+"""``Explanation.to_dict``: one JSON document that claims no more than is proved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call says what may change, for every kind of model and table, without a schema."""
+"""One call limits the changes, for every kind of model and table, without a schema."""
 
 import keras
 import numpy as np

@@ -1,6 +1,6 @@
-"""Fixed predictions: whom no network of Delta accepts, against an enumeration of all that is legal.
+"""Fixed predictions: people whom no network of Delta accepts, against an enumeration of legal rows.
 
-The oracle knows the greatest logit over Delta of a network with one hidden layer in closed form, and
+The oracle computes the largest logit over Delta of a network with one hidden layer in closed form, and
 enumerates the values of every feature with plain Python.
 """
 
@@ -95,7 +95,7 @@ def test_cases_above_are_of_both_kinds():
 
 @pytest.mark.parametrize("seed", seeds(2, 4))
 def test_admissible_spaces_hold_all_that_is_allowed(seed):
-    """Every legal row lies in a space; without linear rules and long grids, nothing else does."""
+    """Every legal row lies in a space. Without linear rules and long grids, no other row does."""
     table = people(seed, 12)
     for x, person in zip(SCHEMA.encode(table), table.itertuples(), strict=True):
         spaces = admissible(SCHEMA, x)
@@ -160,7 +160,7 @@ def test_without_ranges_nothing_is_proved():
 
 
 def test_spaces_hold_value_out_of_range():
-    """Where it is, the person is refused; inside of the range all are accepted: not fixed."""
+    """The person is refused outside the range, but all inputs inside are accepted: not fixed."""
     schema = pp.Schema([pp.Continuous("a", 0, 8, step=1), pp.Binary("b", immutable=True)])
     (space,) = admissible(schema, np.array([9.9 / 8, 0.0]))
     assert space.low.tolist() == [0.0, 0.0]
@@ -200,7 +200,7 @@ def test_one_of_several_sets_that_refuses_is_enough():
 
 
 def test_rounding_of_float32_model_is_covered():
-    """Refused by less than float32 can tell: real numbers refuse it, the deployed model may not."""
+    """The refusal is smaller than the rounding of float32: the deployed model may accept."""
     schema = pp.Schema.encoded(2, lower=0.0, upper=1.0)
     layers = [([[1000.0, -1000.0]], [-1000.0 - 2e-5])]
     for precision, status in (("float64", "fixed_prediction"), ("float32", "no_robust_neighbour")):
@@ -224,7 +224,7 @@ def test_fixed_prediction_is_not_tried_for_people_with_counterfactuals(monkeypat
 
 
 def test_box_without_its_network_can_be_fixed():
-    """The current model accepts a known row, which says nothing of a box that it does not lie in."""
+    """The current model accepts a known row. This proves nothing about a set that it does not lie in."""
     schema = pp.Schema.encoded(1, lower=0.0, upper=1.0)
     net = pp.Network([([[1.0]], [-0.5])])
     low, high = (pp.Network([([[1.0]], [bias])]) for bias in (-2.1, -1.9))

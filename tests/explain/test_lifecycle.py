@@ -1,4 +1,4 @@
-"""What every method shares: parameters, certificates, streams, and workers that die."""
+"""Common behaviour of all methods: parameters, certificates, streams, and workers that die."""
 
 from __future__ import annotations
 

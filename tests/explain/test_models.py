@@ -29,7 +29,7 @@ def answers(source, frame, pipe, n=8, delta=0.003, **options):
 
 
 def changed(people, result):
-    """The people with their answers in place: what the source itself is asked about."""
+    """The people with their counterfactual values, as the original model receives them."""
     found = [i for i, e in enumerate(result) if e.found]
     table = people.iloc[found].copy()
     for name in result[found[0]].counterfactual.index:
@@ -102,7 +102,7 @@ def test_true_and_false_need_no_schema(step, dtype):
     assert any("owner" in e.changes_by_feature for e in result)
     answers = pd.DataFrame([e.counterfactual for e in result]).astype(frame.dtypes)
     assert (pipe.predict(answers) == "yes").all()
-    # Nothing else than the way to say it has changed.
+    # Only the wording has changed.
     income = pp.Continuous("income", frame.income.min(), frame.income.max(), step=0.01)
     said = (
         pp.Proplace(
@@ -124,7 +124,7 @@ def test_true_and_false_need_no_schema(step, dtype):
 
 
 def test_booleans_as_numbers_leave_network_unchanged():
-    """So that a certificate is checked against the network of the model itself."""
+    """A certificate is checked against the network of the model."""
     pipe, frame = owners()
     explainer = pp.Proplace(pipe, 0.001, k=5).fit(frame)
     refused = frame[pipe.predict(frame) == "no"].head(1)

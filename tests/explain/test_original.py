@@ -193,7 +193,7 @@ def test_certify_compares_its_rows_with_original(kind):
         pp.certify(model, table, 0.002, schema=pp.Schema([pp.Continuous(n, 0, 1) for n in "abc"]))
 
 
-# -- what a result says of it ----------------------------------------------------------------------
+# -- properties of a result --------------------------------------------------------------------------
 
 
 def files(folder):

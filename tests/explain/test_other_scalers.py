@@ -70,8 +70,8 @@ def test_box_of_networks_states_nothing_of_table(main, past):
     bare = pp.Shifts.bounding([pp.Model.of(one).network for one in past])
     with raises(DeltaError, name="delta", match="assume_encoding_of"):
         pp.Proplace(main, bare).fit(frame)
-    pp.certify(main, frame, bare.assume_encoding_of(main))  # by whoever knows better
-    own = pp.Shifts.of(pp.Model.of(main).network, 0.01)  # around the network in use
+    pp.certify(main, frame, bare.assume_encoding_of(main))  # by a caller who is sure
+    own = pp.Shifts.of(pp.Model.of(main).network, 0.01)  # around the current network
     assert pp.certify(main, frame, own).robust.any()
 
 

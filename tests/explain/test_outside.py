@@ -1,7 +1,8 @@
-"""People whose numbers lie off the steps or outside of the ranges: their range holds their number.
+"""People whose numbers lie off the steps or outside of the ranges: their range includes their number.
 
-Answers keep such a value or lie on the grid between it and the other end of the range. The oracle
-enumerates what is legal, and knows the worst margin of a network with one hidden layer in closed form.
+Counterfactuals keep such a value or lie on the grid between it and the other end of the range. The
+oracle enumerates the legal values. It computes the worst-case margin of a network with one hidden layer
+in closed form.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from proplace.schema.grid import WithValue
 from support.people import check_bound, random_network, worst_logit
 
 DELTA = 0.02
-MARGIN = 1e-6 + 1e-4  # what the search asks for
+MARGIN = 1e-6 + 1e-4  # the margin of the search
 
 
 def legal_numbers(feature, own):
@@ -58,7 +59,7 @@ def outside(seed):
 
 
 def anywhere(seed):
-    """Rows and people between the steps; one value lies on the grid, one outside of the range."""
+    """Rows and people between the steps. One value lies on the grid, one outside of the range."""
     rng = np.random.default_rng(100 + seed)
     train = pd.DataFrame(rng.uniform(0, 8, (40, 3)), columns=["a", "b", "c"])
     people = pd.DataFrame(rng.uniform(0, 8, (4, 3)), columns=["a", "b", "c"]).round(3)
@@ -70,7 +71,7 @@ def anywhere(seed):
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 @pytest.mark.parametrize("rules", RULES, ids=[str(r) for r in RULES])
 def test_written_answer_in_box_is_legal_and_not_nearer_than_its_bound(rules, search, tables):
-    """Every legal point is enumerated; the bound is below the nearest robust one."""
+    """Every legal point is enumerated. The bound is below the nearest robust point."""
     first, second = rules
     schema = pp.Schema(
         [
@@ -166,7 +167,7 @@ def test_nearest_legal_robust_point_of_hulls(search):
         assert worst_logit(net, e.encoded_counterfactual, DELTA)[0] >= 1e-6
         assert e.certificate.check(net).accepted
     assert met >= 3
-    assert 0 < between < met  # both ways are the nearest for somebody
+    assert 0 < between < met  # both ways are the nearest for some people
 
 
 STEPS = pp.Schema(

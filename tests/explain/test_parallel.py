@@ -75,7 +75,7 @@ def workers_of(shared, backend):
 
 
 def loud(log):
-    """Squares; opening the parcel leaves a line in the log."""
+    """Squares. Opening the parcel adds a line to the log."""
 
     class Loud:
         def __setstate__(self, state):
@@ -93,7 +93,7 @@ def loud(log):
 
 
 def deadly(flag, killer, *, always):
-    """Squares; one item ends its process, the first time or always."""
+    """Squares. One item ends its process, the first time or always."""
 
     def shared(item):
         time.sleep(0.01)
@@ -168,7 +168,7 @@ def test_one_job_starts_no_process_and_pickles_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [False, True])
 def test_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
-    """It has a name only where the system does not show the open files of a process."""
+    """The file has a name only if the system does not show the open files of a process."""
     if named:
         monkeypatch.setattr("proplace.explain.parallel._PROC", tmp_path / "nowhere")
     elif not os.path.exists("/proc/self/fd"):
@@ -182,7 +182,7 @@ def test_parcel_file_is_gone_afterwards(tmp_path, monkeypatch, named):
 
 @pytest.mark.slow
 def test_answer_takes_all_failures_back(tmp_path, monkeypatch):
-    """Failures count only while nothing is done: else healthy items would be given up."""
+    """Failures count only while no item succeeds. Otherwise, healthy items would be lost."""
     monkeypatch.setattr("proplace.explain.parallel._ATTEMPTS", 1)
     folder = str(tmp_path)
 
@@ -214,7 +214,7 @@ def test_items_that_are_lost_far_apart_do_not_end_run(monkeypatch):
 
 
 def test_result_of_another_item_is_not_taken(monkeypatch):
-    """A pool that broke may hand over what was asked before; it is dismissed and asked again."""
+    """A broken pool may return results of an earlier call. It is replaced, and the call is repeated."""
     asked = []
 
     class Crew:
@@ -312,7 +312,7 @@ def test_explanations_are_those_of_one_process(backend, world):
 
 
 def test_bad_row_stays_one_if_its_worker_dies(monkeypatch, world):
-    """No worker is needed to say what is wrong with it, and it cannot be shown in original units."""
+    """The reason needs no worker, and the row cannot be shown in original units."""
     explainer, people, _ = world
     monkeypatch.setattr(Workers, "map", lambda self, items: map(self._lost, items))
     found = explainer.explain(people[4:7])
@@ -322,7 +322,7 @@ def test_bad_row_stays_one_if_its_worker_dies(monkeypatch, world):
 
 
 def _pids(backend):
-    """Worker processes of a backend, asked from outside."""
+    """Worker processes of a backend, counted from outside."""
     psutil = pytest.importorskip("psutil")
     if backend["backend"] == "dask":
         from distributed import get_client

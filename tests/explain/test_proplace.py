@@ -275,7 +275,7 @@ def test_complete(seed):
 
 
 def test_one_margin_for_all_rows():
-    """A float32 model: the largest margin that any training row asks for, and the slack for rows."""
+    """A float32 model: the largest margin of any training row, and the slack for rows."""
     world = World(2)
     explainer = world.explainer(margin="float32")
     margins = thresholds(world.net, explainer.shifts_, world.X, "float32")
@@ -284,7 +284,7 @@ def test_one_margin_for_all_rows():
 
 
 def test_rows_must_keep_slack():
-    """A row whose worst margin is the margin but not more may not span the region."""
+    """A row whose worst-case margin only equals the margin must not span the region."""
     net = pp.Network([([[1.0]], [-0.5])])
     train = np.array([[0.5 + 2e-6], [0.5 + 0.5e-4], [0.5 + 2e-4], [0.9]])
     explainer = pp.Proplace(net, 0.0, k=3).fit(train)
@@ -363,7 +363,7 @@ REAL = {
     only(["compas"], REAL),
 )
 def test_real_data(name):
-    """The tree and Algorithm 1 on people of the data sets of the paper; every promise checked."""
+    """The tree and Algorithm 1 on people of the paper's data sets, with every guarantee checked."""
     target, hidden, delta, limits = REAL[name]
     frame, y = read(name, target, 1200)
     schema = Schema.infer(frame, **limits)

@@ -45,7 +45,7 @@ def explained(lender, *, people=10, tolerance=None, **options):
 
 
 def within(e, rng, count):
-    """Rows of the table anywhere in what is said to hold: corners, and points between."""
+    """Rows anywhere in the guaranteed ranges: corners, and points between."""
     shares = rng.random((count, len(e.guaranteed_ranges)))
     shares[: count // 2] = np.round(shares[: count // 2])
     rows = pd.DataFrame([e.counterfactual] * count).reset_index(drop=True)
@@ -133,7 +133,7 @@ def test_ranges_of_many_changes_are_tolerance(lender, monkeypatch):
 
 
 def test_ranges_pass_limit_of_change_but_no_rule(lender):
-    """An income of 60 more is the most that is asked for; a linear rule binds income and debt."""
+    """An income of 60 more is the largest extension. A linear rule ties income to debt."""
     limited = schema(income=pp.Continuous("income", 0, 100, step=1, max_increase=60))
     _, result = explained(lender, schema=limited)
     rising = [e for e in result if e.found and "income" in e.guaranteed_ranges]
@@ -158,7 +158,7 @@ def test_ranges_pass_limit_of_change_but_no_rule(lender):
 
 
 def test_no_claim_without_end():
-    """Columns of a bare network have no ranges."""
+    """Columns of a network without a schema have no ranges."""
     net = pp.Network([([[1.0, -1.0]], [0.0])])
     rows = np.random.default_rng(0).uniform(-1, 1, (50, 2))
     (e,) = pp.Proplace(net, 0.01, k=5).fit(rows).explain([[-0.5, 0.5]])

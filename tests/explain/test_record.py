@@ -1,4 +1,4 @@
-"""What a result says about where it comes from."""
+"""The record of the origin of a result."""
 
 from __future__ import annotations
 

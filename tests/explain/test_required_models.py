@@ -1,4 +1,4 @@
-"""Several networks with a say: every answer is attacked in every box, and put to every model itself."""
+"""Required models: every counterfactual is attacked in every set, and given to every original model."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def refused(table, pipe, count):
 
 
 def said(model, answer):
-    """What a model itself says of an answer, in the table's own units."""
+    """The class that an original model gives a counterfactual, in the units of the table."""
     row = answer.counterfactual.to_frame().T.astype({"age": float, "income": float})
     return model.predict(row)[0]
 
@@ -128,7 +128,7 @@ def test_pipelines_with_their_own_scalers(schema):
             .check(explainer.guarantee_)
             .accepted
         )
-    assert accepted < len(result)  # the others have something to say
+    assert accepted < len(result)  # the required models reject some counterfactuals
     assert result[0].setting.guarantee.members == explainer.guarantee_.members
 
 
@@ -193,7 +193,7 @@ def test_torch_module_of_another_architecture():
 
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 def test_current_model_that_lies_outside_of_its_box(search):
-    """A box learned elsewhere: it and the current model both have a say."""
+    """A set learned elsewhere: it and the current model must both accept."""
     net = pp.Network([([[1.0, 0.2]], [-0.5])])
     low, high = (pp.Network([([[w, 1.0]], [-0.6])]) for w in (0.1, 0.2))
     box = pp.Shifts(low, high, description="last year")
@@ -232,7 +232,7 @@ def test_another_network_outside_of_its_box_has_state_too():
 
 
 def test_fallback_is_robust_for_all(monkeypatch):
-    """Where the search gives nothing, the nearest neighbour that is robust for every network."""
+    """If the search finds nothing, the nearest neighbour that is robust for every network."""
     (one, two, _), X = three_lines()
     unknown = SearchResult(None, np.inf, 0.0, "unknown")
     monkeypatch.setattr(answer_module, "search", lambda *_, **__: unknown)
@@ -351,7 +351,7 @@ def test_already_valid_is_up_to_current_model():
 
 
 def test_answer_that_another_model_refuses_is_withheld(monkeypatch):
-    """The model itself has the last word, as the current model has."""
+    """The original of a required model decides, as that of the current model does."""
     table, pipes = lender()
     explainer = pp.Proplace(pipes[0], 0.01, required_models=[pipes[2]], k=5).fit(table)
     people = refused(table, pipes[0], 3)

@@ -77,7 +77,7 @@ def test_unchanged_cells_keep_every_digit():
         for name in frame.columns:
             assert (answer.counterfactual[name] != old[name]) == (name in changed)
             assert answer.original[name] == old[name]
-        # What looks unchanged to a reader is unchanged.
+        # A value that looks unchanged to a reader is unchanged.
         if "income" in changed:
             assert abs(answer.counterfactual["income"] - old["income"]) > 1e-8
 

@@ -1,4 +1,4 @@
-"""What a reader is told follows from what was proved: gaps, folded weights, the model itself."""
+"""Statements for readers follow from proofs: gaps, folded weights, original models."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_pictures_of_people_outside_of_range(tmp_path):
 
 
 def test_drafted_schema_contains_imputed_values(tmp_path):
-    """Also where it lies outside of the table's own range."""
+    """Also if it lies outside the range of the table."""
     from skl2onnx import to_onnx
     from typer.testing import CliRunner
 

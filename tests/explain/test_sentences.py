@@ -63,7 +63,7 @@ def told(seed):
 
 
 def found_sentences(wanted, count=3):
-    """Sentences of a kind, each with its explanation and judge."""
+    """Sentences of a kind, each with its explanation and its oracle."""
     found = []
     for seed in range(1, 200):
         world, groups = told(seed)

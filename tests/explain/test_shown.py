@@ -1,8 +1,8 @@
-"""What is shown of an answer anywhere is what was certified, in numbers that people can read.
+"""Displayed values of a counterfactual are the certified ones, in numbers that people can read.
 
-Whole models on the data sets of the paper, and nothing said about their columns: ranges and steps come
-from the training table. Each way out (table, sentence, page, CSV, Parquet, JSON) is read back by code
-that knows nothing of the library, encoded again, and compared with the certified point bit for bit.
+The pipelines on the data sets of the paper have no schema: ranges and steps come from the training table.
+Independent code reads each output (table, sentence, page, CSV, Parquet, JSON), encodes it again, and
+compares it with the certified point bit for bit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def network(rows, labels, *front):
 
 @pytest.fixture(scope="module", params=only(["compas"], TARGET))
 def case(request):
-    """A fitted explainer, people whom the model refuses, the wanted class, and the answers."""
+    """A fitted explainer, refused people, the target class, and the results."""
     name = request.param
     frame = pd.read_csv(folder() / f"{name}.csv.gz").sample(900, random_state=1)
     frame = frame.reset_index(drop=True)
@@ -98,7 +98,7 @@ def test_every_number_has_range_and_readable_step(case):
 
 
 def test_answers_are_read_back_bit_for_bit(case):
-    """And every number that changes has at most six digits; what does not is the person's own."""
+    """Every changed number has at most six digits. Other numbers are the person's own."""
     _, explainer, people, target, result = case
     found = [e for e in result if e.found]
     assert len(found) >= 2

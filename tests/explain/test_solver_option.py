@@ -60,7 +60,7 @@ def case(request, small_slack):
 
 
 def test_same_optimum(case, solver, monkeypatch):
-    """Of the tree and of Algorithm 1 on each solver; only the one asked for is called."""
+    """The tree, and Algorithm 1 on each solver. Only the requested solver is called."""
     used = []
     for name, backend in list(mixed_integer._BACKENDS.items()):
 
@@ -123,7 +123,7 @@ def limited_licence():
 
 @pytest.mark.parametrize("region", ["hull", "box"])
 def test_network_too_large_for_licence(region):
-    """Each person is told what to change; where neighbours exist, the nearest one is the answer."""
+    """Each person gets a counterfactual. If neighbours exist, it is the nearest one."""
     limited_licence()
     rng = np.random.default_rng(3)
     X = rng.random((60, 3))
@@ -170,7 +170,7 @@ def test_missing_package_is_reported_at_once(monkeypatch):
 
 
 def test_package_that_is_missing_where_work_is_done(monkeypatch):
-    """On another machine, say: the call fails, not each row on its own."""
+    """For example on another machine: the call fails, not each row on its own."""
     pytest.importorskip("gurobipy")
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
     explainer = pp.Proplace(NET, 0.05, k=3, search="bilevel", solver="gurobi").fit(train)

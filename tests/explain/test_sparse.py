@@ -137,7 +137,7 @@ def test_max_changes_limits_changes_or_finds_nothing(most):
             assert e.status == "not_found"
             assert "raise max_changes" in e.reason
     assert any(e.found for e in found)
-    # what the advice says works
+    # the advice works
     more = explainer.explain(people, max_changes=6)
     assert all(e.found for e in more)
 

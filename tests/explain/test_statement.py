@@ -61,7 +61,7 @@ def fitted(table, scaler, ordinal):
 
 
 def stated_rows(statement, rng, count):
-    """Rows of the table within what is stated, its corners among them; and the row of today."""
+    """Rows of the table within the statement, with its corners, and the row of today."""
     facts = {f["name"]: f for f in statement["features"]}
     rows = {
         name: rng.choice([f["low"], f["value"], f["high"], rng.uniform(f["low"], f["high"])], count)

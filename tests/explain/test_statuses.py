@@ -1,4 +1,4 @@
-"""Every status: what it says, and what the time limit and solver failures leave true."""
+"""Every status: its meaning, and the truth of results after timeouts and solver failures."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ LOOKS = 12  # at the clock, between the end of the time and that of the call, at
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("search", ["tree", "bilevel"])
 def test_time_limit(search, monkeypatch):
-    """The best so far, certified, and a bound that the optimum does not beat; on a ticking clock."""
+    """The best certified point so far, and a bound below the optimum, at any reading of the clock."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (400, 8))
     net = net_for(rng, 8, (16, 16), 1, X)
@@ -159,7 +159,7 @@ def test_time_limit(search, monkeypatch):
 
 @functools.cache
 def hard_to_decide():
-    """A network, and a row that it accepts, robustly, though not so that a glance could tell."""
+    """A network, and a row that it accepts robustly, but not by the fast bounds."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (300, 6))
     net = net_for(rng, 6, (16, 16, 16), 1, X)
@@ -301,7 +301,7 @@ def test_search_without_point_gives_neighbour(monkeypatch):
 
 
 def test_bound_of_search_without_point_is_kept(monkeypatch):
-    """What is proved of the region stays true when a neighbour is all that is known in it."""
+    """The proofs about the region stay true if only a neighbour is known in it."""
     world = World(1)
 
     def stopped(problem, pieces, **options):
@@ -396,7 +396,7 @@ def test_answer_that_fails_narrowly_is_moved_into_hull(monkeypatch):
         goal = outcome.point - problem.x
         worst = pp.worst_case(net, outcome.point, 0.05).margin
         low, high = 0.0, 1.0
-        for _ in range(60):  # back towards the person until the margin is missed by a hair
+        for _ in range(60):  # towards the person until the margin is narrowly missed
             middle = (low + high) / 2
             margin = pp.worst_case(net, outcome.point - middle * goal, 0.05).margin
             low, high = (middle, high) if margin > problem.margin - 1e-7 else (low, middle)

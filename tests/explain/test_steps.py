@@ -29,7 +29,7 @@ from support.people import (
 from support.tiers import quick, seeds
 
 DELTA = 0.02
-MARGIN = 1e-6 + 1e-4  # what the search asks for
+MARGIN = 1e-6 + 1e-4  # the margin of the search
 
 
 def coarse(rng):
@@ -65,7 +65,7 @@ class Small:
         return self.explainer.explain(self.people, gap=gap)
 
     def legal_points(self, x, count=60):
-        """Every legal point; columns without a step have some values, and the person's."""
+        """Every legal point. Columns without a step have some values, and the person's."""
         values = [
             np.linspace(0.0, 1.0, count) if c.grid is None else c.grid.encoded(np.arange(c.size))
             for c in self.schema.columns
@@ -281,7 +281,7 @@ def test_runs_and_processes_agree():
 
 
 def test_answer_that_cannot_be_written_in_time_is_not_called_point_of_hull(monkeypatch):
-    """Without a written point the search's own is rounded; what is said of it must be true."""
+    """Without a written point, the point of the search is rounded, and its claims must be true."""
     monkeypatch.setattr(answer_module, "write", lambda *_: None)
     for seed in range(12):
         small = Small(seed)

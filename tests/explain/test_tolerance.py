@@ -1,4 +1,4 @@
-"""Answers that bear a miss, in original units, from the explainer to the model itself."""
+"""Counterfactuals with a tolerance, in original units, from the explainer to the original model."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_workers_find_same(pipeline):
 
 
 def test_proof_is_required_whole_box(pipeline):
-    """A point that is robust only where it is met exactly has no proof."""
+    """A point that is robust only without a miss has no proof."""
     explainer, plain = explained(pipeline, tolerance=None, people=4)
     wide = explainer.for_request(explainer.request(tolerance=TOLERANCE))
     rows = plain.encoded_counterfactuals
@@ -178,7 +178,7 @@ def test_bad_tolerances_are_rejected(pipeline, tolerance, name):
 
 
 def test_tables_and_sentences_name_same_numbers(pipeline):
-    """ "At least 51.5" beside a table that says 53.5 would be two answers to one question."""
+    """ "At least 51.5" beside 53.5 in the table would be two different goals."""
     _, result = explained(pipeline)
     found = [e for e in result if e.found and e.guaranteed_ranges]
     assert any(c.interval for e in found for c in e.claims)

@@ -44,7 +44,7 @@ def test_weights_by_name_go_to_all_columns_of_feature():
 
 
 def test_mad_counts_columns_in_units_of_their_spread():
-    """Medians of the absolute deviations 1 and 2; the whole range plays no part."""
+    """Medians of the absolute deviations are 1 and 2. The whole range plays no part."""
     rows = pd.DataFrame({"a": [0.0, 1.0, 2.0], "b": [1.0, 3.0, 11.0]})
     explainer = pp.Proplace(pp.Network([([[1.0, 1.0]], [-2.0])]), 0.01, weights="mad").fit(rows)
     np.testing.assert_array_equal(explainer.distance_.weights, [0.5 / 1.0, 0.5 / 2.0])

@@ -57,7 +57,7 @@ def test_declared_ends_may_be_left_unsaid(options):
 
 
 def test_person_below_range_is_reported_to_rise():
-    """The counterfactual may be missed by 2 on both sides; what is said is never the upper end."""
+    """The counterfactual may be missed by 2 on both sides. The sentence never gives the upper end."""
     (e,) = explained(pd.DataFrame({"income": [20], "debt": [0]}), tolerance={"income": 2})
     (claim,) = e.claims
     assert claim.direction == "up"

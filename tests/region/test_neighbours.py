@@ -1,4 +1,4 @@
-"""Rows that count as robust, and the pieces that are left where some features are kept."""
+"""Robust rows, and the remaining pieces if some features are unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proplace.schema import Categorical, Continuous, Schema
 
 
 def test_rows_are_tested_at_margin_of_search():
-    """The worst margin is x - 0.25 here; the rows at 0.25 and 0.5 do not keep a margin of 0.5."""
+    """The worst-case margin is x - 0.25 here, so the rows at 0.25 and 0.5 miss a margin of 0.5."""
     net = pp.Network([([[1.0]], [0.0])])
     shifts = pp.Shifts.of(net, [(0.0, 0.25)])
     X = np.array([[0.0], [0.25], [0.5], [0.75], [1.0]])

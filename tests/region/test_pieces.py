@@ -269,7 +269,7 @@ def test_unbounded_columns_take_range_of_data():
 
 @pytest.mark.parametrize("count", [15, 16, 64, 100])
 def test_too_many_boxes(count):
-    """Also where their number does not fit into 64 bits."""
+    """Also if their number does not fit into 64 bits."""
     schema = Schema([pp.Binary(f"b{i}") for i in range(count)])
     person = schema.person(np.zeros(count))
     with raises(OptionError, name="region", value="box"):

@@ -1,7 +1,7 @@
 """Algorithm 1 against brute force, the certifier, and itself with other solvers.
 
-A returned point must lie in the piece (an independent linear program says so) and be robust (the
-certifier says so), and no point of a fine grid over the piece that is robust may be nearer.
+A returned point must lie in the piece, by an independent linear program, and be robust, by the
+certifier. No robust point of a fine grid over the piece may be nearer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def hull(vertices, low=-1.0, high=1.0):
 
 
 def instance(seed, sizes, *, delta=0.03, target=1, vertices=3, bias=0.3, **front):
-    """The first network from ``seed`` on with refused and robust rows; a hull around one."""
+    """The first network from ``seed`` on with refused and robust rows, and a hull around one person."""
     for number in range(seed, seed + 1000):
         rng = np.random.default_rng(number)
         net = dense(rng, sizes, gain=1.5, bias=bias, **front)
@@ -67,7 +67,7 @@ def mesh(low, high, steps):
 
 
 def best_of(problem, points):
-    """Least distance among the points whose exact worst margin is enough; inf if there is none."""
+    """Smallest distance of the points whose exact worst-case margin suffices. Infinite without one."""
     report = pp.certify(
         problem.guarantee.members[0].network,
         points,
@@ -146,7 +146,7 @@ def test_two_logits_and_one_logit_with_target_0(widths):
 
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_negative_inputs(widths):
-    """Where every input is negative, (W - delta) x is the upper end, not the lower."""
+    """If every input is negative, (W - delta) x is the upper end, not the lower."""
     problem, piece = instance(70, (2, *widths, 1))
     piece = box(2, -1.0, -0.1)
     check(problem, piece, bilevel.solve(problem, piece), mesh(piece.lower, piece.upper, 33))
@@ -307,7 +307,7 @@ def test_no_time():
 
 @pytest.mark.parametrize("stop", range(4))
 def test_bound_when_time_is_over(stop, monkeypatch):
-    """The clock stops the search at program number ``stop``; the bound so far stays true."""
+    """The clock stops the search at program number ``stop``. The bound at that time is true."""
     problem, piece = instance(320, (2, 4, 3, 1))
     answer = bilevel.solve(problem, piece)
     assert answer.programs > stop

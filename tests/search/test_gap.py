@@ -1,4 +1,4 @@
-"""Bounds at an optimality gap: never above the optimum, and no farther from it than was asked."""
+"""Bounds at an optimality gap: never above the optimum, and within the requested gap."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def at_gap(problem, gap):
 
 
 def check_gap(found, optimum, gap):
-    """What an outcome at a gap may say, given the distance of the nearest robust point."""
+    """Check an outcome at a gap against the distance of the nearest robust point."""
     gap = max(gap, SMALLEST_GAP)
     assert found.lower <= optimum * (1.0 + 1e-6) + 1e-9
     if found.point is not None:

@@ -58,7 +58,7 @@ def test_point_that_limits_were_learnt_from_lies_within(seed, depth, cut):
                 was_open = (plain.bounds[layer][0] < 0.0) & (plain.bounds[layer][1] > 0.0)
                 known = (low >= 0.0) | (high <= 0.0)
                 assert known[conditional].all()
-                if layer == 0:  # a sign that is known by the limits alone has to be asked for
+                if layer == 0:  # a sign that follows from the limits alone needs a row
                     assert (conditional == (known & was_open)).all()
 
 
@@ -90,10 +90,10 @@ def test_simplex_contains_nearer_points():
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_conditional_sign_needs_bounded_inputs(dead):
-    """A neuron that the objective does not need, but whose sign is asked for by a row.
+    """A neuron that the objective does not need, but whose sign a row requires.
 
-    ``z <= 0`` can hold only if what raises z is bounded from below, ``z >= 0`` only if it is
-    bounded from above; the other way round for what lowers it.
+    ``z <= 0`` needs lower bounds of the neurons that raise z and upper bounds of those that lower it,
+    and ``z >= 0`` the opposite.
     """
     W = np.array([[1.0, -1.0]])
     shifted = Scenario(((np.eye(2), np.zeros(2)), (W, np.zeros(1))), np.zeros(1), 0.0)

@@ -1,5 +1,4 @@
-"""A relaxation loses no point of interest, whatever is known of its neurons; and at its leaves lies
-nothing else."""
+"""A relaxation contains every point of interest, for any bounds of its neurons, and its leaves no other."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def rebuilt(relaxation):
 
 
 def holds(relaxation, state, decisions=()):
-    """Whether the point of the state is a solution, at its own distance or less."""
+    """Test if the point of the state is a solution at its own distance or less."""
     least = relaxation.solve(decisions)
     if least is None or least.objective > state.distance * (1.0 + 1e-7) + 1e-7:
         return False
@@ -81,7 +80,7 @@ def test_tightening_does_not_exclude_point_within_cutoff(seed, depth, cut):
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES))
 def test_leaves_keep_margin_of_every_scenario(seed, depth, cut):
-    """Where no decision is left, what the program takes for the margin is the margin."""
+    """If no decision is left, the margin in the program is the true margin."""
     state = random_state(seed, depth=depth, cut=cut)
     # The scenarios keep the margin at the point and little more: most leaves lie at its border.
     problem = with_margin(state.problem, state.margin, 0.0)
@@ -108,7 +107,7 @@ def test_leaves_keep_margin_of_every_scenario(seed, depth, cut):
 
 @pytest.mark.parametrize(("seed", "depth", "cut"), quick(18, CASES[:45]))
 def test_limits_of_neurons_are_those_of_program(seed, depth, cut):
-    """What other networks say of a neuron in the program changes neither, or both."""
+    """Rows about other networks change neither result, or both."""
     state = random_state(seed, depth=depth, cut=cut)
     relaxation = Relaxation(state.polytope, state.margin, {}, state.scenarios[:2])
     tighten(relaxation, state.distance * (1.0 + 1e-6) + 1e-9)

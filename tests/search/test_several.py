@@ -1,4 +1,4 @@
-"""Several sets of networks: the tree against Algorithm 1, a mesh of points, and attacks in every box."""
+"""Several shift sets: the tree against Algorithm 1, a mesh of points, and attacks in every set."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_same_as_algorithm_1(seed):
 
 
 def test_sets_disagree_in_many_problems():
-    """Else the tests above could not tell several sets from one."""
+    """Otherwise, the tests above could not distinguish several sets from one."""
     farther = 0
     for seed in range(10):
         problem, piece = random_several(seed)
@@ -98,7 +98,7 @@ def test_sets_disagree_in_many_problems():
 
 @pytest.mark.parametrize("seed", quick(2, range(6)))
 def test_no_nearer_point_on_fine_mesh(seed):
-    """A mesh of points, each judged by a mixed-integer program for each set."""
+    """A mesh of points. A mixed-integer program decides each point for each set."""
     for attempt in range(200):
         rng = np.random.default_rng([seed, 7, attempt])
         outputs = int(rng.choice([1, 3]))
@@ -146,7 +146,7 @@ def test_search_finds_nothing_if_one_set_refuses_all(method):
 
 @pytest.mark.parametrize("method", ["tree", "bilevel"])
 def test_only_networks_of_box_count(method):
-    """The network that a box is given with may lie outside; then it has no say."""
+    """The network given with a box may lie outside. It then does not need to accept."""
     net = pp.Network([([[-5.0]], [0.0])])  # the box holds networks of slope 1 to 2
     box = pp.Shifts(pp.Network([([[1.0]], [-1.0])]), pp.Network([([[2.0]], [-0.5])]))
     problem = SearchProblem(Guarantee((Member(net, box),)), 1, np.zeros(1), L1(np.ones(1)), 1e-9)
@@ -159,7 +159,7 @@ def test_only_networks_of_box_count(method):
 
 @pytest.mark.parametrize("delta", [0.0, 0.02])
 def test_each_set_has_its_own_margin(delta):
-    """The worst network of each says (1 - delta) x + bias - delta for x >= 0."""
+    """The logit of the worst network of each set is (1 - delta) x + bias - delta for x >= 0."""
     nets = [pp.Network([([[1.0]], [b])]) for b in (0.0, 0.5)]
     for margins in ((0.1, 0.2), (0.1, 0.9), (0.0, 0.0), (0.5, 0.6)):
         sets = tuple(
@@ -179,7 +179,7 @@ def test_each_set_has_its_own_margin(delta):
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_set_that_looks_worst_and_is_not(good, monkeypatch):
-    """The order of the tests saves time; the verdict is that of all sets."""
+    """The order of the tests saves time. The verdict is that of all sets."""
     nets = [pp.Network([([[1.0]], [b])]) for b in (5.0, -5.0)]
     sets = [Member(net, pp.Shifts.of(net, 0.0)) for net in nets]
     sets = sets if good == 0 else sets[::-1]
@@ -190,13 +190,13 @@ def test_set_that_looks_worst_and_is_not(good, monkeypatch):
     robust, scenario, _ = oracle.test(np.zeros(1))
     assert not robust
     assert scenario.value(np.zeros(1)) == pytest.approx(-5.0)
-    assert oracle.parts[good].evidence(np.zeros(1)) is not None  # it was asked first
+    assert oracle.parts[good].evidence(np.zeros(1)) is not None  # it was tested first
     assert oracle.evidence(np.zeros(1)) == ()
 
 
 @pytest.mark.parametrize("seed", seeds(5, 20))
 def test_oracle_tests_all_sets(seed):
-    """Bounds and attacks are networks of some box; verdicts are those of every box."""
+    """Bounds and attacks are networks of some set, and verdicts hold for every set."""
     problem, piece = random_several(seed)
     oracle = Oracle(problem)
     rng = np.random.default_rng(seed)

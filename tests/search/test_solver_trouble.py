@@ -51,7 +51,7 @@ def test_minute_neurons(case):
 
 @pytest.mark.parametrize("case", [(12, 3, 5), (112, 8, 10)])
 def test_minute_neurons_take_no_second_try(case, monkeypatch):
-    """In units of their own they are like others; without, other ways of asking still answer."""
+    """In their own units, the programs are ordinary. Without them, further tries still succeed."""
     tries = []
     plain_run = LinearProgram.run
 
@@ -78,7 +78,7 @@ PROBLEMS = (1, 6, 9)
 
 
 def check_sound(problem, piece, found, truth):
-    """Whatever the solver says, what is said of the problem is true."""
+    """No claim about the problem is false, whatever status the solver returns."""
     assert found.lower <= truth.distance + SAME
     if found.point is not None:
         check_answer(problem, piece, found, attacks=False)
@@ -102,7 +102,7 @@ STATUSES = {
     "tree": ["kTimeLimit", "kUnknown"],
     "bilevel": ["kTimeLimit", "kUnknown", "kUnbounded", "kUnboundedOrInfeasible", "kModelEmpty"],
 }
-"""Statuses that the searches tell apart; test_linear sees to all of them."""
+"""The statuses that the searches distinguish. test_linear covers all of them."""
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_nothing_is_concluded_from_no_answer(method, status):
 
 
 def test_node_without_answer_is_split(monkeypatch):
-    """Where single programs fail for good the search goes on around them, to the same optimum."""
+    """If single programs fail permanently, the search continues without them to the same optimum."""
     split = proved = 0
     plain_choice = Subproblem._choose_without_solution
 
@@ -148,7 +148,7 @@ def test_node_without_answer_is_split(monkeypatch):
 
 
 def test_blind_splits_end(monkeypatch):
-    """No answer at all, on a network with many open neurons."""
+    """No result at all, on a network with many unstable neurons."""
     problem, piece = random_problem(20080, depth=2, width=14)
     ill_solver(monkeypatch, "kUnknown", lambda n: True)
     found = tree.solve(problem, piece, deadline=Clock(monkeypatch).now + 5000.0)
@@ -195,7 +195,7 @@ def test_piece_without_answer_does_not_lose_others(monkeypatch):
 
 
 def test_each_step_looks_at_clock():
-    """Stopped at any look, the search ends within a few more, and what it says is true."""
+    """Stopped at any reading of the clock, the search ends soon, and its result is true."""
     for seed in (1, 6, 9):
         problem, piece, truth = known(seed)
         with pytest.MonkeyPatch.context() as patch:
@@ -218,7 +218,7 @@ def test_each_step_looks_at_clock():
 
 
 def test_every_solver_status_is_handled():
-    """A new version of HiGHS may have more to say."""
+    """A new version of HiGHS may have more statuses."""
     assert {"kUnknown", "kNotset", "kSolveError", "kIterationLimit"} <= set(ODD_STATUSES)
     assert "kUnboundedOrInfeasible" in ODD_STATUSES
     assert len(ODD_STATUSES) == len(highspy.HighsModelStatus.__members__) - 2

@@ -119,7 +119,7 @@ def distance(search, rows):
 
 
 def best(search, rows):
-    """Return the distance of the nearest row that passes; infinite if none does."""
+    """Return the distance of the nearest row that passes, or infinity without one."""
     rows = np.array(rows)
     good = passes(search, rows)
     return distance(search, rows[good]).min() if good.any() else math.inf
@@ -140,7 +140,7 @@ def test_some_values_are_spread_evenly_from_end_to_end():
 
 def test_values_are_quantiles_of_rows_and_of_distinct_values():
     column = np.repeat([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [40, 40, 1, 1, 1, 1, 1, 1, 1, 10])
-    # half of 5, rounded up: rows 0, 48 and 96 of 97; distinct values 0, 4 and 9 of 0 to 9
+    # half of 5, rounded up: rows 0, 48 and 96 of 97, and distinct values 0, 4 and 9 of 0 to 9
     assert sparse._spread(column, 5).tolist() == [0.0, 1.0, 4.0, 9.0]
     assert sparse._spread(column, 10).tolist() == list(range(10))
     assert len(sparse._spread(column, 9)) < 10
@@ -376,7 +376,7 @@ def test_promising_features_raise_margin_or_plausibility_most(monkeypatch):
     problem = SimpleNamespace(**vars(search.problem))
     problem.guarantee = SimpleNamespace(members=[member(gain, 0.0)])
     search = replace(search, problem=problem, typical=Usual(usual, 0.0))
-    # by margin: a (5), owner (3), c (2), b (1.5), job (0); by plausibility: c (2.5), b, owner, a, job
+    # by margin: a (5), owner (3), c (2), b (1.5), job (0). By plausibility: c (2.5), b, owner, a, job
     for most, chosen in ((1, [0]), (2, [0, 4]), (3, [0, 3, 4]), (4, [0, 2, 3, 4])):
         monkeypatch.setattr(sparse, "_PAIRED", most)
         assert search._promising() == chosen, most

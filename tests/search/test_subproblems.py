@@ -1,7 +1,7 @@
 """Tightening, rebuilding, splits and new incumbents, forced upon problems that need none of them.
 
-On small networks few neurons are open and a tree ends before any of these begins. Here the constants
-that say when they are worth it are set so that they always are, on several routes to one answer.
+On small networks, few neurons are unstable, and a tree ends before any of these steps. Here the constants
+that start the steps are set so that they always run, in several ways with the same result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ROUTES = {
 
 @pytest.fixture
 def counts(monkeypatch):
-    """How often each part of the machinery ran."""
+    """Counts of the steps that ran."""
     result = Counter()
 
     def counted(owner, name, label, happened=lambda _: True):
@@ -116,7 +116,7 @@ def test_all_routes_of_subproblem_are_reached(route, counts, monkeypatch):
 
 
 def test_incumbent_at_no_distance():
-    """A column that costs nothing may be all that has to change; a local search finds that late."""
+    """A column that costs nothing may be the only necessary change. A local search finds it late."""
     problem, piece = random_problem(20856, depth=2, width=14)
     found = tree.solve(problem, piece)
     assert found.status == "optimal"

@@ -49,7 +49,7 @@ def test_same_as_algorithm_1(seed):
 
 @pytest.mark.slow
 def test_tolerance_takes_answers_farther_in_many_problems():
-    """Else the tests above could not tell it from none."""
+    """Otherwise, the tests above could not distinguish a tolerance from none."""
     farther = 0
     for seed in range(10):
         problem, piece = tolerant(seed)
@@ -73,7 +73,7 @@ def test_answers_bear_every_miss_that_attack_finds(seed):
 
 @pytest.mark.parametrize("seed", seeds(1, 5))
 def test_no_nearer_point_on_fine_mesh(seed):
-    """A mesh of points, each judged over its box by mixed-integer programs."""
+    """A mesh of points. Mixed-integer programs decide each point over its box."""
     for attempt in range(200):
         rng = np.random.default_rng([seed, 7, attempt])
         sizes = [2, *rng.integers(2, 5, size=int(rng.integers(3))), 1]
@@ -98,7 +98,7 @@ def test_no_nearer_point_on_fine_mesh(seed):
 @pytest.mark.parametrize("solve", [tree.solve, bilevel.solve])
 @pytest.mark.parametrize(("start", "bias"), [(-1.0, 0.0), (-1.0, 0.5), (-3.0, 2.0)])
 def test_worst_miss_of_one_number(solve, start, bias):
-    """The worst network says (1 - d) u + b - d for u >= 0 and (1 + d) u + b - d below, at u = x - t."""
+    """The worst logit is (1 - d) u + b - d for u >= 0 and (1 + d) u + b - d below, at u = x - t."""
     net, d, t = pp.Network([([[1.0]], [bias])]), 0.02, 0.25
     models = Member(net, pp.Shifts.of(net, d), tolerance=np.array([[t], [0.0]]))
     problem = SearchProblem(Guarantee((models,)), 1, np.array([start]), L1(np.ones(1)), 1e-9)
@@ -108,7 +108,7 @@ def test_worst_miss_of_one_number(solve, start, bias):
 
 @pytest.mark.parametrize("seed", seeds(4, 12))
 def test_scenarios_are_shifts_at_misses(seed):
-    """What the oracle finds is never below the worst margin; what refutes a point misses its margin."""
+    """Values of the oracle are never below the worst-case margin, and a refuting shift misses it."""
     problem, _ = tolerant(seed)
     models, oracle = problem.guarantee.members[0], Oracle(problem)
     for point in np.random.default_rng(seed).uniform(-2.0, 2.0, (4, len(problem.x))):

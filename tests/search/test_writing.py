@@ -1,4 +1,4 @@
-"""Written points: legal, robust, near, and what is said of the hull, against enumeration.
+"""Written points against enumeration: legal, robust, near, and correctly placed in the hull.
 
 Small problems with coarse steps. Roundings are enumerated, verdicts are those of the certifier, and
 membership in the hull is decided by linear programs of scipy.
@@ -270,7 +270,7 @@ def test_hull_point_is_preferred_if_hardly_farther():
 
 
 def test_rules_are_kept():
-    """Only points with b <= 1 are allowed; without the rule the nearest has b = 2."""
+    """Only points with b <= 1 are allowed. Without the rule, the nearest has b = 2."""
 
     def allowed(rows):
         return (rows[:, 1] <= 1.0) & (rows >= 0.0).all(axis=1)
@@ -327,7 +327,7 @@ def test_neighbour_is_last_resort():
 
 
 def test_value_that_barely_changes_stays_if_robust():
-    """A point moves a by a step of 0.001 and b by 3; b alone is enough once it is rounded up."""
+    """A point moves a by a step of 0.001 and b by 3. After rounding b up, b alone is enough."""
     schema = Schema(
         [
             pp.Continuous("a", 0, 90_000, step=1),

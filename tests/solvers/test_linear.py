@@ -1,4 +1,4 @@
-"""Linear programs in HiGHS: warm changes, further tries where there is no answer, the clock."""
+"""Linear programs in HiGHS: warm changes, further tries after a failure, deadlines."""
 
 from __future__ import annotations
 

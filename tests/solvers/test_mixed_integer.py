@@ -1,4 +1,4 @@
-"""The solvers against each other, against enumeration, and in what they say when they cannot."""
+"""The solvers against each other and against enumeration, and their statuses after a failure."""
 
 from __future__ import annotations
 
