@@ -1,6 +1,6 @@
 """Displayed values of a counterfactual are the certified ones, in numbers that people can read.
 
-The pipelines on the data sets of the paper have no schema: ranges and steps come from the training table.
+The pipelines on the paper's data sets have no schema: ranges and steps come from the training table.
 Independent code reads each output (table, sentence, page, CSV, Parquet, JSON), encodes it again, and
 compares it with the certified point bit for bit.
 """

@@ -359,7 +359,7 @@ def test_redeem_finds_columns_whose_names_are_composed_in_another_way(tmp_path):
             assert ledger.redeem(number, given, record=False).met == "met_exactly"
 
 
-def test_redeem_rejects_cell_that_is_half_a_character(ledger):
+def test_redeem_rejects_half_character_in_cell(ledger):
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     with raises(InputError, name="income", value="\ud800"):

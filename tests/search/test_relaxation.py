@@ -1,4 +1,4 @@
-"""A relaxation contains every point of interest, for any bounds of its neurons, and its leaves no other."""
+"""A relaxation contains every point of interest for any bounds of its neurons, its leaves no other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tightening, rebuilding, splits and new incumbents, forced upon problems that need none of them.
 
-On small networks, few neurons are unstable, and a tree ends before any of these steps. Here the constants
-that start the steps are set so that they always run, in several ways with the same result.
+On small networks, few neurons are unstable, and a tree ends before any of these steps. Here the
+constants that start the steps are set so that they always run, in several ways with the same result.
 """
 
 from __future__ import annotations
