@@ -48,6 +48,7 @@ Step = Callable[[Trace, str, Any, Value], Value]
 
 # classifiers with linear scores (decision_function), the largest of which decides the class
 _LINEAR = (LinearSVC, SGDClassifier, RidgeClassifier, RidgeClassifierCV, Perceptron)
+_PROBABILITIES = ("both probabilities", "softmax")  # forms of predict_proba
 
 
 def from_sklearn(model: object) -> Model:
@@ -148,39 +149,23 @@ class _Pipeline:
         return Network(layers, **input_transform.parts, precision=self.precision, folds=None)
 
     def agreeing(self, network: Network, X: Array, table: Any) -> Network:
-        """Return the network, or the one with doubled logits, whose probabilities are the model's."""
-        if isinstance(self.classifier, _LINEAR):
-            return self._with_scores(network, X, table)
-        P = np.asarray(self.source.predict_proba(table))
+        """Return the network whose logits give the scores or the probabilities of the classifier."""
+        linear = isinstance(self.classifier, _LINEAR)
+        forms = ("logits",) if linear else _PROBABILITIES
+        method = "decision_function" if linear else "predict_proba"
+        outputs = getattr(self.source, method)(table)
         candidates = [network]
         if isinstance(self.classifier, LogisticRegression) and network.outputs == 1:
             # Two classes fitted with multi_class='multinomial': probabilities are the softmax of
             # (-z, z), which is the sigmoid of 2 z.
             candidates.append(self.network(network.input_transform, 2.0))
         for candidate in candidates:
-            if _agrees(candidate, X, P):
+            if form_of(candidate, X, outputs, network.precision, forms[0]) in forms:
                 return candidate
         raise ModelNotSupportedError(
-            f"predict_proba of {self.where} is not the sigmoid or softmax of its layers' outputs "
-            "(one-vs-rest probabilities, or a subclass that changes them). Fit a plain "
-            "LogisticRegression or MLPClassifier"
+            f"{method} of {self.where} does not follow from its layers (one-vs-rest probabilities, or a "
+            "subclass that changes them). Fit a plain classifier of scikit-learn"
         )
-
-    def _with_scores(self, network: Network, X: Array, table: Any) -> Network:
-        """Return the network of a classifier whose scores are its logits."""
-        scores = np.asarray(self.source.decision_function(table))
-        labels = np.array(self.classes, dtype=object)[network.predict(X)]
-        clear = gap(scores.reshape(len(X), -1)) > 1e-3
-        if (
-            form_of(network, X, scores, network.precision) != "logits"
-            or (labels != np.asarray(self.source.predict(table), dtype=object))[clear].any()
-        ):
-            raise ModelNotSupportedError(
-                f"decision_function of {self.where} is not linear in the columns, or its predictions "
-                "are not those of the largest score (a subclass that changes them). Fit a plain one of "
-                "scikit-learn"
-            )
-        return network
 
     def check_labels(self, network: Network, schema: Schema, rows: pd.DataFrame) -> None:
         """Raise unless the model's own labels are those of its probabilities."""
@@ -200,15 +185,8 @@ class _Pipeline:
         if not isinstance(self.classifier, _LINEAR):
             return True
         ask = getattr(self.source, "predict_proba", None)
-        return ask is not None and _agrees(network, X, np.asarray(ask(table)))
-
-
-def _agrees(network: Network, X: Array, P: Array) -> bool:
-    if P.shape != (len(X), network.classes):
-        return False
-    if network.outputs == 1:
-        return form_of(network, X, P[:, 1], network.precision, "sigmoid") == "sigmoid"
-    return form_of(network, X, P, network.precision, "softmax") == "softmax"
+        form = None if ask is None else form_of(network, X, ask(table), network.precision)
+        return form in _PROBABILITIES
 
 
 def _steps(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:

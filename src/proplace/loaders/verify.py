@@ -20,7 +20,6 @@ import pandas as pd
 
 from proplace.core.errors import InputError, ModelNotSupportedError, SchemaError
 from proplace.core.transforms import InputTransform
-from proplace.loaders.layers import multi_label
 from proplace.loaders.model import Model
 from proplace.schema import Continuous, Schema
 
@@ -164,8 +163,6 @@ class Reading:
         found = form_of(network, rows, outputs, "float32", self.form)
         if found == self.form:
             return "float32"
-        if found == "sigmoid" and network.outputs > 1:
-            raise multi_label(title, network.outputs)
         raise ModelNotSupportedError(
             f"{title} does not compute what the chain of its layers says (a layer that was changed, a "
             f"hook, or a softmax along another axis?); {self.advice}"
@@ -307,22 +304,29 @@ def form_of(
     None means that the network does not compute them. If several forms fit, as sigmoid and softmax do
     on rows with large logits alone, ``first`` is preferred.
     """
-    Y = np.asarray(outputs, dtype=np.float64)
-    logits = network.logits(X)
-    if Y.shape == (len(X),) and network.outputs == 1:
-        Y = Y[:, None]
-    if Y.shape != logits.shape:
-        return None
     tolerance = allowance(network, X, arithmetic)
     # Functions of the logits round once more, and their values are near 1.
     slack = 2.0 * tolerance + _ROUNDING[arithmetic] * 0.1
-    forms: tuple[Form, ...] = ("logits", "sigmoid", "softmax", "log_softmax")
+    return _matching(
+        np.asarray(outputs, dtype=np.float64),
+        network.logits(X),
+        lambda form, _: tolerance if form in ("logits", "both scores") else slack,
+        first,
+    )
+
+
+def _matching(
+    Y: Array, logits: Array, bound: Callable[[Form, Array], Array], first: Form = "logits"
+) -> Form | None:
+    """Find the form of the logits that ``Y`` is, up to a bound on the error of each number."""
+    forms = _ONE if logits.shape[1] == 1 else _SEVERAL
     for form in sorted(forms, key=lambda form: form != first):
-        if form.endswith("softmax") and network.outputs == 1:
-            continue  # constant, so it would agree with a constant model
-        bound = tolerance if form == "logits" else slack
-        if bool((np.abs(Y - _FORMS[form](logits)) <= bound).all()):
-            return form
+        expected = _FORMS[form](logits)
+        flat = expected.shape[1] == 1 and Y.shape == expected.shape[:1]
+        if Y.shape == expected.shape or flat:
+            error = np.abs(Y.reshape(expected.shape) - expected)
+            if bool((error <= bound(form, expected)).all()):
+                return form
     return None
 
 
@@ -417,14 +421,9 @@ def understood(
     if labels is not None and (len(labels) != max(2, logits.shape[1]) or not _rising(labels)):
         raise _refused(path, name, f"names the classes {labels[:20]}, not in rising order")
     if value.dtype.kind == "f":
-        for form in _ONE if logits.shape[1] == 1 else _SEVERAL:
-            expected = _FORMS[form](logits)
-            flat = expected.shape[1] == 1 and value.shape == expected.shape[:1]
-            if (value.shape == expected.shape or flat) and np.all(
-                np.abs(value.reshape(expected.shape) - expected)
-                <= _CLOSE * (1.0 + np.abs(expected))
-            ):
-                return Output(name, form, tuple(labels or ()))
+        form = _matching(value, logits, lambda _, expected: _CLOSE * (1.0 + np.abs(expected)))
+        if form is not None:
+            return Output(name, form, tuple(labels or ()))
         if _are_shares(value, logits):
             return Output(name, "shares", tuple(labels or ()))
     if value.shape in ((len(logits),), (len(logits), 1)):
