@@ -37,18 +37,18 @@ from proplace.core.errors import ModelNotSupportedError
 from proplace.core.network import Network
 from proplace.loaders.model import Model
 from proplace.loaders.trace import Trace, Value
-from proplace.loaders.verify import allowance, boundary_table, form_of, gap, probe_table
+from proplace.loaders.verify import boundary_table, form_of, probe_table
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Precision
     from proplace.core.transforms import InputTransform
-    from proplace.schema import Schema
+    from proplace.loaders.verify import Form
 
 Step = Callable[[Trace, str, Any, Value], Value]
 
 # classifiers with linear scores (decision_function), the largest of which decides the class
 _LINEAR = (LinearSVC, SGDClassifier, RidgeClassifier, RidgeClassifierCV, Perceptron)
-_PROBABILITIES = ("both probabilities", "softmax")  # forms of predict_proba
+_PROBABILITIES: tuple[Form, ...] = ("both probabilities", "softmax")  # forms of predict_proba
 
 
 def from_sklearn(model: object) -> Model:
@@ -72,9 +72,6 @@ def from_sklearn(model: object) -> Model:
     rows, table = schema.encode(probe), pipeline.table(probe)
     network = pipeline.agreeing(pipeline.network(input_transform), rows, table)
     has_probabilities = pipeline.has_probabilities(network, rows, table)
-    pipeline.check_labels(
-        network, schema, pd.concat([probe, boundary_table(network, schema, probe)])
-    )
 
     def predict(frame: pd.DataFrame) -> Any:
         return np.asarray(pipeline.source.predict(pipeline.table(frame)))
@@ -82,7 +79,7 @@ def from_sklearn(model: object) -> Model:
     def probabilities(frame: pd.DataFrame) -> Any:
         return np.asarray(pipeline.source.predict_proba(pipeline.table(frame)))
 
-    return Model.imported(
+    found = Model.imported(
         network,
         schema,
         pipeline.classes,
@@ -91,6 +88,14 @@ def from_sklearn(model: object) -> Model:
         has_column_names=pipeline.has_column_names,
         probabilities=probabilities if has_probabilities else None,
     )
+    near = pd.concat([probe, boundary_table(network, schema, probe)])
+    if len(found.disagreements(schema.encode(near), predict(near))):
+        raise ModelNotSupportedError(
+            f"predict of {pipeline.where} does not give the class of the largest probability (a "
+            "threshold of its own?). Fit a plain one, and state a cut-off: "
+            "Model.of(model, cutoff=...)"
+        )
+    return found
 
 
 def parts_of(model: Any) -> tuple[list[Any], Any]:
@@ -151,7 +156,7 @@ class _Pipeline:
     def agreeing(self, network: Network, X: Array, table: Any) -> Network:
         """Return the network whose logits give the scores or the probabilities of the classifier."""
         linear = isinstance(self.classifier, _LINEAR)
-        forms = ("logits",) if linear else _PROBABILITIES
+        forms: tuple[Form, ...] = ("logits",) if linear else _PROBABILITIES
         method = "decision_function" if linear else "predict_proba"
         outputs = getattr(self.source, method)(table)
         candidates = [network]
@@ -166,19 +171,6 @@ class _Pipeline:
             f"{method} of {self.where} does not follow from its layers (one-vs-rest probabilities, or a "
             "subclass that changes them). Fit a plain classifier of scikit-learn"
         )
-
-    def check_labels(self, network: Network, schema: Schema, rows: pd.DataFrame) -> None:
-        """Raise unless the model's own labels are those of its probabilities."""
-        X = schema.encode(rows)
-        expected = np.array(self.classes, dtype=object)[network.predict(X)]
-        said = np.asarray(self.source.predict(self.table(rows)), dtype=object)
-        clear = gap(network.logits(X)) > 2.0 * allowance(network, X, "float32")[:, 0]
-        if (said != expected)[clear].any():
-            raise ModelNotSupportedError(
-                f"predict of {self.where} does not give the class of the largest probability (a "
-                "threshold of its own?). Fit a plain one, and state a cut-off: "
-                "Model.of(model, cutoff=...)"
-            )
 
     def has_probabilities(self, network: Network, X: Array, table: Any) -> bool:
         """True if probabilities are the sigmoid or softmax of the logits."""
