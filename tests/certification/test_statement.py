@@ -167,3 +167,6 @@ def test_checker_alone_prints_sentence_and_demands_digest(tmp_path):
         assert done.stdout.startswith(
             f"{sentence}\naccepted: " if good else "rejected: another file"
         )
+        assert (
+            done.stdout.rstrip().endswith(f"digest with the one in your letter: {digest}") == good
+        )

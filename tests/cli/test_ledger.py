@@ -315,6 +315,54 @@ def test_proof_of_promise_is_all_that_check_needs(book, tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
+# -- statements ------------------------------------------------------------------------------------
+
+
+def test_check_rejects_statement_with_another_encoding_than_model(made, loans, tmp_path):
+    """No proof covers the encoding of a statement; a model that has one decides."""
+    number = listed(made / "promises.db")[0]["id"]
+    good("ledger", "show", made / "promises.db", number, "--proof", tmp_path / "proof")
+    proof = tmp_path / "proof" / "certificate.json"
+    own = ("model:", loans.folder / "model.onnx", "schema:", loans.folder / "schema.yaml")
+    digest = hashlib.sha256(proof.read_bytes().rstrip(b"\n")).hexdigest()
+    redone = "Its words and the values of today are the sender's. Compare this SHA-256 digest"
+    shown = good("check", proof, *own).stdout.splitlines()
+    assert redone in shown[-1]
+    assert shown[-1].endswith(digest)
+    network = ("check", "--model", tmp_path / "proof" / "model.npz")
+    assert "Its words, its encoding and the values" in good(*network, proof).stdout
+    (fact,) = good("check", proof, *own, "--json").json["certificates"]
+    assert (fact["digest"], fact["encoding_of_model"]) == (digest, True)
+
+    def changed(reason, **features):
+        facts = json.loads(proof.read_text())
+        by_name = {feature["name"]: feature for feature in facts["statement"]["features"]}
+        for name, change in features.items():
+            by_name[name].update(change(by_name[name]))
+        place = tmp_path / "changed.json"
+        place.write_text(json.dumps(facts))
+        assert good(*network, place).stdout  # the proof itself covers the changed statement
+        done = run("check", place, *own)
+        assert (done.returncode, reason in done.stdout) == (1, True), done.stdout
+
+    numbers = ("today", "value", "low", "high", "offset", "scale")
+    changed("it encodes 'income' otherwise", income=lambda f: {k: 2 * f[k] for k in numbers})
+    turn = {"clerk": "cook", "cook": "smith", "smith": "clerk"}
+    changed(
+        "it encodes 'job' otherwise",
+        job=lambda f: {
+            "labels": [turn[label] for label in f["labels"]],
+            "today": turn[f["today"]],
+            "value": turn[f["value"]],
+        },
+    )
+    changed(
+        "it calls feature 'age' of the model 'income'",
+        age=lambda _: {"name": "income"},
+        income=lambda _: {"name": "age"},
+    )
+
+
 # -- progress --------------------------------------------------------------------------------------
 
 

@@ -105,6 +105,10 @@ MIN_MARGIN = 0.0  # smallest margin of a robust certificate, because the class n
 FACTS = {"format", "network", "input", "target", "delta", "margin", "verdict"}
 MAX_LETTERS = 200  # of a name, a label or a unit
 NOT_REDONE = "The file has no values in original units, so only encoded numbers were checked."
+REDONE = (  # beside the sentence, with the parts that no proof covers and the digest of the file
+    "The values of the sentence were encoded again, and the proof covers them. {} and the values of "
+    "today are the sender's. Compare this SHA-256 digest with the one in your letter: {}"
+)
 STATED = {"subject", "outcomes", "features"}
 VALUES = {"name", "today", "missing", "value"}  # fields of every stated feature
 CODES = (  # further fields of a stated feature: a number, or one of two kinds of labels
@@ -294,11 +298,16 @@ def check_all(
 
 def _without_digest(text: bytes | str, demand: Demand) -> Demand:
     """Compare the digest of a file with the demanded one, and return what else is required."""
-    data = text if isinstance(text, bytes) else text.encode(errors="replace")
-    found = hashlib.sha256(data.removesuffix(b"\n")).hexdigest()
+    found = file_digest(text)
     if demand.digest not in (None, found):
         raise Rejected(f"another file is required: the SHA-256 digest of this one is {found}")
     return demand._replace(digest=None)
+
+
+def file_digest(text: bytes | str) -> str:
+    """Return the SHA-256 of a certificate, without a line end after it."""
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    return hashlib.sha256(data.removesuffix(b"\n")).hexdigest()
 
 
 def bundled(facts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -1285,8 +1294,9 @@ def main() -> int:
         code = sys.stdout.encoding
         print(found.sentence.encode(code, "backslashreplace").decode(code))
     print("accepted" if found.accepted else "rejected", found.reason, sep=": ")
-    if found.accepted and not found.sentence:
-        print(NOT_REDONE)
+    if found.accepted:
+        redone = REDONE.format("Its words, its encoding", file_digest(text))
+        print(redone if found.sentence else NOT_REDONE)
     return 0 if found.accepted else 1
 
 

@@ -110,6 +110,9 @@ def check(
     verdict = partial(
         _verdict, model=whole, readings=readings, shifts=box, others=others, demand=demand
     )
+    # statements must have the encoding of the model, if it is known: the schema is that of its own
+    own = project.described(whole) if model is None else whole
+    stating = own if own.has_preprocessing or own.declared else None
     shown: list[dict[str, Any]] = []
     total = Counter[str]()
     for path in proofs:
@@ -117,17 +120,14 @@ def check(
         found = (
             _of_results(path, whole, readings, others, demand)
             if results
-            else (_of_file(file, verdict) for file in _files(path))
+            else (_of_file(file, verdict, stating) for file in _files(path))
         )
         for entry in found:
             counts[entry["proved"]["verdict"] if entry["accepted"] else _REJECTED] += 1
             if as_json:
                 shown.append(entry)
             elif not (results and entry["accepted"]):
-                if entry.get("sentence"):
-                    echo(entry["sentence"])
-                word = "accepted" if entry["accepted"] else "rejected"
-                echo(f"{_name(entry)}: {word}: {entry['reason']}")
+                _show(entry)
         if results and not as_json:
             echo(f"{path}: {_summary(counts)}")
         total += counts
@@ -261,23 +261,47 @@ def _holds(models: Member, other: Member) -> bool:
     )
 
 
-def _of_file(file: Path, checked: Callable[[bytes], Verdict]) -> dict[str, Any]:
-    """Check one certificate."""
+def _show(entry: dict[str, Any]) -> None:
+    """Print the verdict on a certificate, and the parts of its sentence that no proof covers."""
     from proplace.certification import checker  # noqa: PLC0415
+
+    line = f"{_name(entry)}: {'accepted' if entry['accepted'] else 'rejected'}: {entry['reason']}"
+    if not entry.get("sentence"):
+        echo(f"{line}. {checker.NOT_REDONE}" if entry["accepted"] else line)
+        return
+    echo(entry["sentence"])
+    echo(line)
+    parts = "Its words" if entry["encoding_of_model"] else "Its words, its encoding"
+    echo(checker.REDONE.format(parts, entry["digest"]))
+
+
+def _of_file(
+    file: Path, checked: Callable[[bytes], Verdict], model: Model | None
+) -> dict[str, Any]:
+    """Check one certificate, and its statement against the encoding of a model."""
+    from proplace.certification import checker  # noqa: PLC0415
+    from proplace.explain.statement import misstated  # noqa: PLC0415
 
     try:
         with file.open("rb") as proof:
             content = proof.read(checker.MAX_BYTES + 1)
     except OSError as error:
-        verdict = checker.Verdict(False, f"not readable: {error.strerror}")
+        content, verdict = b"", checker.Verdict(False, f"not readable: {error.strerror}")
     else:
         verdict = checked(content)
+    wrong: str | None = None
+    if verdict.sentence and model is not None:
+        wrong = misstated(json.loads(content.decode("utf-8-sig"))["statement"], model)
+        if wrong:
+            verdict = checker.Verdict(False, f"{wrong}; proved is only: {verdict.reason}")
     proved = None if verdict.statement is None else verdict.statement._asdict()
     return {
         "file": str(file),
         "accepted": verdict.accepted,
         "reason": verdict.reason,
         "sentence": verdict.sentence,
+        "encoding_of_model": wrong == "",
+        "digest": checker.file_digest(content),
         "proved": proved,
     }
 

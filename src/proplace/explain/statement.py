@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from proplace.certification import Proof
     from proplace.explain.claims import Claim
     from proplace.explain.results import Explanation
+    from proplace.loaders.model import Model
     from proplace.schema.rules import AnyFeature
 
 
@@ -80,21 +81,50 @@ def _feature(feature: AnyFeature, e: Explanation, claim: Claim | None) -> dict[s
     after = e.counterfactual[feature.name]
     before = after if claim is None else claim.before
     facts: dict[str, Any] = {"name": _text(feature.title), "missing": feature.name in e.imputed}
+    facts |= _encoding(feature)
     if isinstance(feature, Continuous):
         low, high, end = _range(feature, e, claim, float(after))
         unit = [_text(unit_form(feature.unit or "", number)) for number in (1.0, 2.0)]
         facts |= {"today": float(before), "value": float(after), "low": low, "high": high}
-        return facts | {"unit": unit, "end": end, "offset": feature.offset, "scale": feature.scale}
+        return facts | {"unit": unit, "end": end}
+    labels = list(feature.labels)
+    today, value = (facts["labels"][labels.index(label)] for label in (before, after))
+    return facts | {"today": today, "value": value}
+
+
+def _encoding(feature: AnyFeature) -> dict[str, Any]:
+    """Return the fields of a stated feature that its schema decides."""
+    if isinstance(feature, Continuous):
+        return {"offset": feature.offset, "scale": feature.scale}
     texts = [_text(format_value(feature, label)) for label in feature.labels]
     if len({*texts}) < len(texts):
         texts = [_text(str(label)) for label in feature.labels]
-    labels = list(feature.labels)
-    today, value = (texts[labels.index(label)] for label in (before, after))
-    facts |= {"labels": texts, "today": today, "value": value}
     if isinstance(feature, Ordinal):
-        numbers = list(feature.numbers)
-        return facts | {"numbers": numbers, "offset": feature.offset, "scale": feature.scale}
-    return facts | {"first": feature.first if isinstance(feature, Categorical) else 1}
+        numbers = {"numbers": list(feature.numbers), "offset": feature.offset}
+        return {"labels": texts, **numbers, "scale": feature.scale}
+    return {"labels": texts, "first": feature.first if isinstance(feature, Categorical) else 1}
+
+
+def misstated(statement: dict[str, Any], model: Model) -> str | None:
+    """Describe a feature that a model names or encodes otherwise. Empty if there is none.
+
+    Returns None if the model cannot tell, because the schema of the statement is not known.
+    """
+    stated, features = statement["features"], model.schema.features
+    if len(stated) != len(features):
+        return f"it states {len(stated)} features, and the model has {len(features)}"
+    names = [{_text(feature.name), _text(feature.title)} for feature in features]
+    kinds = [
+        ("labels" in f) != isinstance(own, Continuous)
+        for f, own in zip(stated, features, strict=True)
+    ]
+    for facts, feature, own, same in zip(stated, features, names, kinds, strict=True):
+        name = facts["name"]
+        if name not in own and any(name in other for other in names):
+            return f"it calls feature {feature.name!r} of the model {name!r}"
+        if facts != facts | _encoding(feature) and (same or model.declared):
+            return f"it encodes {name!r} otherwise than the model encodes {feature.name!r}"
+    return "" if all(kinds) else None
 
 
 def _range(

@@ -160,8 +160,8 @@ const BADGES = {
 };
 
 const REDONE =
-  "This page has encoded the values of this sentence again, and the proof covers them. Names, units and the values of today are the " +
-  "sender's words. Compare the SHA-256 below with the one in your letter.";
+  "This page has encoded the values of this sentence again, and the proof covers them. Its words, its encoding and the " +
+  "values of today are the sender's. Compare the SHA-256 below with the one in your letter.";
 const NOT_REDONE = "The file has no values in original units, so only encoded numbers were checked.";
 
 const HINTS = { rejected: " Give it without those files to see what it proves of the others." };
