@@ -1,7 +1,7 @@
 """Second opinions for the tests: slow, plain ways to the same numbers.
 
 Nothing here calls the certification code. Each oracle is written from the definitions: a network is
-a list of (W, b), Delta is a box around the parameters, the worst margin is a minimum over that box.
+a list of (W, b), Delta is a box around the parameters, the worst-case margin its minimum over the box.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pairs_of(net):
 
 
 def radii_of(net, delta):
-    """One (weight, bias) radius per layer; a layer without bias has nothing to shift."""
+    """One (weight, bias) radius per layer. A layer without bias has no bias to shift."""
     if np.ndim(delta) == 0:
         delta = [(delta, delta)] * len(net.layers)
     return [
@@ -34,7 +34,7 @@ def radii_of(net, delta):
 
 
 def seen(net, x):
-    """What the first trained layer sees, number by number."""
+    """Inputs of the first trained layer, number by number."""
     scale = [1.0] * net.inputs if net.scale is None else net.scale
     shift = [0.0] * net.inputs if net.shift is None else net.shift
     u = np.array([s * v + t for s, v, t in zip(scale, x, shift, strict=True)])
@@ -107,7 +107,7 @@ def margins_of(theta, u, target):
 
 
 def corner_margins(net, x, delta, target):
-    """Margins at every corner of the box; parameters with radius 0 have one position."""
+    """Margins at every corner of the box. Parameters with radius 0 have one position."""
     sides = []
     for layer in middles_of(net, delta):
         for _, radius in layer:
@@ -124,7 +124,7 @@ def sampled_margins(net, x, delta, target, rng, count=2000):
 
 
 def attack(net, x, delta, target, T, steps=40):
-    """Projected sign-gradient descent on the parameters from the positions ``T``: least margin."""
+    """Smallest margin by projected sign-gradient descent on the parameters from the positions ``T``."""
     u, T, best = seen(net, x), T.copy(), np.inf
     for step in range(steps):
         theta = spread(net, delta, T)
@@ -303,7 +303,7 @@ class BoxMilp(Milp):
         self.logits = z
 
     def least(self, c):
-        """The optimum, or infinity where the box has no point with these signs."""
+        """The optimum, or infinity if the box has no point with these signs."""
         try:
             return super().least(c)
         except Infeasible:
@@ -323,7 +323,7 @@ class BoxMilp(Milp):
 
 
 def milp_box_margin(net, low, high, delta, target):
-    """Worst margin over Delta and over a box of inputs, by mixed-integer programs."""
+    """Worst-case margin over Delta and over an input box, by mixed-integer programs."""
     return min(
         program.least(c)
         for program in BoxMilp.cases(net, low, high, delta)
@@ -332,7 +332,7 @@ def milp_box_margin(net, low, high, delta, target):
 
 
 def joint_attack(net, low, high, delta, target, rng, count=400):
-    """Least margin met by random corners of Delta at random points and corners of a box of inputs."""
+    """Smallest margin of random corners of Delta at random points and corners of an input box."""
     T = rng.choice([-1.0, 1.0], (count, size_of(net)))
     least = np.inf
     for _ in range(8):
@@ -357,7 +357,7 @@ def objectives_of(net, target):
 
 
 def milp_margin(net, x, delta, target):
-    """Worst margin over Delta by mixed-integer programs."""
+    """Worst-case margin over Delta by mixed-integer programs."""
     program = Milp(net, x, delta)
     return min(program.least(c) for c in objectives_of(net, target))
 
@@ -437,7 +437,7 @@ def accepted_rows(seed, sizes, rows):
     return net, X[net.predict(X) == 1]
 
 
-# -- a solver in trouble -------------------------------------------------------------------------
+# -- solver failures -----------------------------------------------------------------------------
 
 
 class Trouble:

@@ -52,7 +52,7 @@ _USUAL = re.compile(
 
 @dataclass
 class Change:
-    """What a reader takes a change to be: a value, values between two ends, or a name."""
+    """A change as a reader understands it: a value, values between two ends, or a name."""
 
     low: Fraction | None = None
     high: Fraction | None = None
@@ -64,7 +64,7 @@ class Change:
 
 @dataclass
 class Reading:
-    """What a reader takes a sentence to claim."""
+    """The claim of a sentence, as a reader understands it."""
 
     outcome: str
     radius: Fraction | None  # None: nothing is proved
@@ -104,7 +104,7 @@ def read_goal(words):
 
 
 def read(sentence, features):
-    """Read a sentence; None if it claims nothing about inputs."""
+    """Read a sentence. None if it claims nothing about inputs."""
     titles = {f.label or f.name: f for f in features}
     if found := _FIXED.match(sentence):
         return Reading(found["outcome"], Fraction(0), fixed=True)
@@ -267,7 +267,7 @@ class Oracle:
 
 
 def _solved(planes):
-    """Solve a small linear system in rational numbers; None if it has not exactly one solution."""
+    """Solve a small linear system in rational numbers. None without exactly one solution."""
     rows = [[*normal, right] for normal, right in planes]
     size = len(rows)
     for i in range(size):
@@ -297,7 +297,7 @@ class Judge:
         self._true = []
 
     def faults(self, sentence, e):
-        """Return what is wrong with a sentence about an explanation; empty if nothing is."""
+        """Return the error of a sentence about an explanation. Empty without an error."""
         reading = read(sentence, self.features)
         if reading is None:
             return []
@@ -509,7 +509,7 @@ class World:
         return pd.DataFrame(cells)
 
     def explained(self, people=30):
-        """Yield explanations of some people, asked for in several ways."""
+        """Yield explanations of some people, with several requests."""
         model = replace(pp.Model.of(self.net), classes=self.labels).with_schema(self.schema)
         explainer = pp.Proplace(model, self.delta, k=5, time_limit=None)
         explainer.fit(self.rows(60))
@@ -579,7 +579,7 @@ def kinds(sentence, e, wishes, world):
 
 
 def run(sentences, seed=0, variants=4, people=30):
-    """Judge some sentences; return counts by kind and the false ones."""
+    """Check some sentences. Return counts by kind, and the false ones."""
     counts, wrong, total = collections.Counter(), [], 0
     for number in itertools.count(seed):
         world = World(number)

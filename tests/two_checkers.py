@@ -224,7 +224,7 @@ def _stated_feature(rng):
 
 
 def stated_changes(case, rng, count):
-    """So many statements with something changed; the certificate stays as it is."""
+    """Changed statements, with the certificate as it is."""
     facts = json.loads(case.text)
     places = [("statement", *path) for path in paths(facts["statement"]) if path]
     for _ in range(count):
@@ -434,7 +434,7 @@ def _change_multipliers(rng, facts):
 
 
 def tight_cases(case, rng):
-    """The largest margin that a proof bears, and the next double; with multipliers changed at random."""
+    """The largest margin that a proof reaches, and the next double, with random multipliers."""
     facts = json.loads(case.text)
     if facts.get("verdict") != "robust":
         return
@@ -444,7 +444,7 @@ def tight_cases(case, rng):
 
 
 def margins_around(case, facts):
-    """The largest margin for which a proof is accepted, and the next double; empty if there is none."""
+    """The largest margin for which a proof is accepted, and the next double. Empty if there is none."""
 
     def good(margin):
         return accepted(case.changed("", json.dumps({**facts, "margin": margin})))
@@ -480,7 +480,7 @@ def _around(x):
 
 
 def demands_around(case, rng):
-    """What is proved, demanded exactly, a little more and a little less; and other things."""
+    """Demands of exactly the proved statement, a little more and a little less, and others."""
     found = checker.check_all(*_given_to(case))
     said = next((p.statement for p in (found, *found.parts) if p.statement is not None), None)
     if said is None:
@@ -550,7 +550,7 @@ def demand_cases(rng):
 
 
 def python_verdict(case):
-    """What checker.py says: whether it accepts, and what was proved or what is wrong."""
+    """The result of checker.py: accepted or not, and the proved statement or the failure."""
     usual = checker.MAX_WORK
     try:
         checker.MAX_WORK = usual if case.most is None else case.most
@@ -565,7 +565,7 @@ def accepted(case):
 
 
 def javascript_verdicts(cases, folder, page=None):
-    """What the checker of the page says of each case, under node."""
+    """The result of the page's checker for each case, under node."""
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / "verify.html" if page is None else page
     if not page.exists():

@@ -51,7 +51,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def two_answers(world):
-    """People, two of them without a number, and what the explainer says about them."""
+    """People, two of them without a number, and the results of the explainer."""
     explainer, people = world
     table = people.assign(reason=[f"r{i}" for i in range(len(people))])
     table.loc[[4, 5], "x"] = np.nan
@@ -198,7 +198,7 @@ def test_every_option_is_tried():
 
 @pytest.fixture
 def asked(world, tmp_path):
-    """Ask a question about two people in a folder, where others will be asked after it."""
+    """Explain two people into a folder, before another request uses it."""
     explainer, people = world
     table = people.head(2).assign(name=["José", "Zoë"])
     table.to_csv(tmp_path / "p.csv", index=False)
@@ -280,7 +280,7 @@ def test_another_reading_of_same_bytes_is_refused(asked, tmp_path):
 
 
 def test_another_delimiter_is_refused(tmp_path):
-    """Of a single column no byte tells which it is; the question is another all the same."""
+    """A file of a single column has no delimiter, but the option still changes the request."""
     net = pp.Network([([[1.0]], [-0.5])])
     explainer = pp.Proplace(net, 0.01, k=2).fit(pd.DataFrame({"a": [0.1, 0.9, 1.0]}))
     (tmp_path / "p.csv").write_text("a\n0.25\n")
@@ -343,7 +343,7 @@ def test_numbers_of_features_are_doubles_in_parquet(world, tmp_path):
 
 
 def test_folder_holds_request_and_its_ranges(world, tmp_path):
-    """The request can be read back, and the answers know which ranges are declared."""
+    """The request is read back, and the results keep the declared ranges."""
     explainer, people = world
     people.head(3).to_csv(tmp_path / "p.csv", index=False)
     request = explainer.request(immutable=["x"], ranges={"status": (0, 8)})

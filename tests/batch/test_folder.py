@@ -31,7 +31,7 @@ from support.errors import raises
 from support.tiers import quick
 
 ROWS = 10
-HALF = 6  # shards of a run that was stopped; each holds one row
+HALF = 6  # shards of an interrupted run, each with one row
 
 
 class Stop(Exception):
@@ -77,7 +77,7 @@ def batch(request, explainer, table, tmp_path, quiet):
 
 @pytest.fixture(scope="module")
 def quiet(explainer, table, tmp_path_factory):
-    """What is in the folder after a run that nothing disturbs, shards of one row each."""
+    """The folder after an undisturbed run, with shards of one row each."""
     seen = {}
 
     def content(kind):
@@ -101,7 +101,7 @@ def files(folder):
 
 
 def ask(batch, table=None, *, stream=None):
-    """Run the batch, or go on with it; ``stream`` changes what the explainer hands over."""
+    """Run or resume the batch. ``stream`` changes the output of the explainer."""
     if stream is not None:
         original = batch.explainer.stream
         batch.explainer.stream = lambda *args, **kw: stream(original(*args, **kw))
@@ -133,7 +133,7 @@ def stopped(batch, number=HALF):
 
 
 def same_rows(found, expected):
-    """Whether the results are those of a quiet run, and the proofs, too."""
+    """Test if the results and the certificates are those of an undisturbed run."""
     names = {name for name in expected if name != "manifest.json"}
     assert {name: found[name] for name in names} == {name: expected[name] for name in names}
     return set(found) - set(expected)
@@ -340,7 +340,7 @@ def test_merge_that_fails_leaves_all_shards(batch, monkeypatch):
 
 @pytest.mark.parametrize("last", ["manifest.json", "results", ".proplace-merged"])
 def test_killed_while_results_are_put_in_place(batch, monkeypatch, last):
-    """Killed right after a file has its name; the next run finds what there is to find."""
+    """Killed right after a file gets its name, the next run finds the file."""
     place = os.replace
 
     def placed(name, path):
@@ -574,7 +574,7 @@ def test_command_reports_lost_rows(tmp_path, capsys):
 
 @pytest.fixture
 def moving(batch, tmp_path, monkeypatch):
-    """The batch with small chunks, on a table that somebody may change."""
+    """The batch with small chunks, on a table that may change."""
     monkeypatch.setattr(tables, "CHUNK", 4)
     batch.table = shutil.copy(batch.table, tmp_path / "p.csv")
     return batch

@@ -1,4 +1,4 @@
-"""A folder of results read back: the same answers, or a refusal that says what is wrong."""
+"""A folder of results read back: the same results, or an error that names the problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ = {"csv": read_csv, "parquet": pd.read_parquet}
 
 @pytest.fixture(scope="module")
 def world():
-    """Labels that are hard to tell from others, or from nothing, and a person nobody can read."""
+    """Labels that look like others or like missing cells, and an invalid person."""
     rng = np.random.default_rng(3)
     schema = pp.Schema(
         [
@@ -53,7 +53,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def written(world, tmp_path_factory):
-    """Folders of results with certificates, by format, and what the explainer itself says."""
+    """Folders of results with certificates, by format, and the results of the explainer."""
     pytest.importorskip("pyarrow")
     explainer, people = world
     folder = tmp_path_factory.mktemp("written")
@@ -109,7 +109,7 @@ def test_read_results_equal_explanations(written, world, kind):
 
 
 def test_names_full_of_semicolons_end_no_cells(tmp_path):
-    """What ends a cell is found in tables of others; ours are known."""
+    """The delimiter of foreign tables is detected, that of results is known."""
     name = ";".join(map(str, range(60)))
     explainer = pp.Proplace(pp.Network([([[1.0]], [-0.5])]), 0.01, k=2)
     explainer.fit(pd.DataFrame({name: [0.1, 0.9, 1.0]}))

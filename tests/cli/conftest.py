@@ -31,7 +31,7 @@ class Loans:
     people: pd.DataFrame
 
     def options(self, command="explain", **changes):
-        """Options of a command, and keys of the project, that work; None leaves one out."""
+        """Options of a command and keys of the project that work. None leaves one out."""
         options = {
             "model": self.folder / "model.onnx",
             "train": self.folder / "train.csv",

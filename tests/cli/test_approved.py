@@ -55,7 +55,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Small models, tables, results, certificates and a ledger; nothing is trained."""
+    """Small models, tables, results, certificates and a ledger, without training."""
     folder = tmp_path_factory.mktemp("approved")
     net = pp.Network([([[1.0, 0.25, 0.0], [0.0, 1.0, -1.0]], [0.0, 0.0]), ([[1.0, 0.5]], [-0.6])])
     first, last = net.layers

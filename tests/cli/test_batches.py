@@ -49,7 +49,7 @@ def test_killed_three_times_answers_are_same(crowd, whole, tmp_path):
     assert {path.name for path in out.iterdir()} == {
         *("manifest.json", "network.npz", "results.csv", "certificates")
     }
-    # Asked once more, nothing is done again.
+    # A second command repeats no work.
     stamp = (out / "results.csv").stat().st_mtime_ns
     again = run(*words(crowd, out, "--json"))
     assert again.json["resumed"] == ROWS

@@ -51,7 +51,7 @@ def test_missing_table_is_named(files):
 
 
 def test_cell_that_is_no_number_is_named(files):
-    """It was said that everybody is accepted already."""
+    """The error used to claim that everybody is accepted already."""
     (files / "people.csv").write_text("x\n[/b]\n")
     done = run(*given(files, "calibration.deltas:", [0.07]))
     failed(done, SchemaError)
@@ -83,7 +83,7 @@ def test_without_schema_column_can_be_dropped(files):
     assert good(*words, "tables.drop:", "y", "--json").json["delta"] == 0.07
 
 
-# -- whole models ----------------------------------------------------------------------------------
+# -- pipelines -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def asked(folder, *more, people="people.csv", model="now.onnx"):
 
 @pytest.mark.parametrize("people", ["people.csv", "people.parquet"])
 def test_exported_pipelines_whose_scalers_were_fitted_again(lender, people):
-    """Measured on the command line as in Python, and validity as the pipelines themselves say."""
+    """Same results on the command line and in Python, and the validity by the pipelines themselves."""
     folder, pipes, table, refused = lender
     facts = asked(folder, "calibration.deltas:", [0.001, 0.003], "--json", people=people).json
     later = [pipes["later-1"], pipes["later-2"]]

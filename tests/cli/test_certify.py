@@ -66,7 +66,7 @@ def test_columns_of_user_keep_their_names(loans, suffix, tmp_path):
 
 
 def test_table_of_several_chunks_is_one_table(tmp_path):
-    """One header; bad rows keep their own numbers and reasons behind the first 2,000 rows."""
+    """One header, and invalid rows keep their numbers and reasons beyond the first 2,000 rows."""
     net = pp.Network([([[1.0, -1.0], [0.5, 1.0]], [0.0, -0.5]), ([[1.0, -1.0]], [0.1])])
     net.save(tmp_path / "net.npz")
     X = np.random.default_rng(0).uniform(size=(4321, 2)).round(3)

@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 
 def check(folder, proof, *words):
-    """Return the exit status and what is said of each certificate."""
+    """Return the exit status and the line of each certificate."""
     done = run("check", proof, "--model", folder / "net.npz", *words, "--json")
     assert done.json["accepted"] == (done.returncode == 0)
     return done.returncode, done.json["certificates"]
@@ -83,7 +83,7 @@ def test_proved_statement_is_printed(folder):
 
 
 def test_certificates_that_prove_less_than_demanded_are_rejected(folder):
-    """Each demand on its own; the certificate itself is right."""
+    """Each demand on its own, with a true certificate."""
     net = pp.Network.load(folder / "net.npz")
     x = json.loads((folder / "proofs" / "0.json").read_text())["input"]
     net = raised(net, 1, 5.0)

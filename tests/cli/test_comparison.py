@@ -1,4 +1,4 @@
-"""`tables.predictions`: a column with the classes of the model in use confirms or contradicts the model.
+"""`tables.predictions`: a column with the classes of the current model confirms or contradicts the file.
 
 scikit-learn itself predicts the classes in the tables.
 """

@@ -1,4 +1,4 @@
-"""`cutoff` of the project file: every command reads the model with it; audits have that of promises."""
+"""`cutoff` of the project file: every command applies it, and audits apply that of the promises."""
 
 from __future__ import annotations
 

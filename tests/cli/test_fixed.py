@@ -40,7 +40,7 @@ def folder(request, tmp_path_factory):
 
 
 def check(folder, *words):
-    """Return the exit status and what is said of each certificate."""
+    """Return the exit status and the line of each certificate."""
     done = run("check", *words, "--model", folder / "net.npz", "--json")
     return done.returncode, done.json["certificates"]
 
@@ -89,7 +89,7 @@ def test_proof_about_something_else_is_rejected(folder, monkeypatch):
 
 
 def test_proof_that_nothing_helps_proves_no_answer(folder, monkeypatch):
-    """Lines of people with an answer whose certificate is the proof of somebody who has none."""
+    """Lines of people with a counterfactual whose certificate is that of a person without one."""
     content = pp.read_results(folder / "results")[0].certificate.text.encode()
     monkeypatch.setattr(ResultsFolder, "proof", lambda self, line: content)
     status, entries = check(folder, folder / "results")

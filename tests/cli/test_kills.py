@@ -1,6 +1,6 @@
 """Batches on two processes that are killed again and again, at random moments.
 
-``make kills`` does it a hundred times each; without ``PROPLACE_KILLS`` a few must do.
+``make kills`` does it a hundred times each. Without ``PROPLACE_KILLS``, a few kills suffice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 600
 
 @pytest.fixture
 def batch(crowd, whole, tmp_path):
-    """Start runs in fresh folders; check what is there when one has ended."""
+    """Start runs in fresh folders, and check the state when one has ended."""
     people, expected = first_rows(crowd, whole, ROWS)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -46,7 +46,7 @@ def batch(crowd, whole, tmp_path):
             return start(self.words(), env=environment, start_new_session=True)
 
         def ended(self, process, family):
-            """Nothing is left of a run but the folder; if all is done, go on with another one."""
+            """Only the folder remains of a run. If all rows are done, start another run."""
             out, err = process.communicate()
             assert left_behind(process.pid, family, temporary) == [], (out, err)
             if process.returncode == 0:

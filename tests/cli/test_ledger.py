@@ -264,7 +264,7 @@ def test_entries_are_exported(book, tmp_path):
     shown = good("ledger", "verify", place, "--export", chain).stdout
     entries = [json.loads(line) for line in chain.read_text(encoding="utf-8").splitlines()]
     previous = "0" * 64
-    for n, entry in enumerate(entries, start=1):  # as the docs say how to
+    for n, entry in enumerate(entries, start=1):  # as in the docs
         parts = [entry[name] for name in ("seq", "time", "kind", "promise", "body")]
         content = f"{previous}\n{json.dumps(parts)}"
         previous = hashlib.sha256(content.encode()).hexdigest()

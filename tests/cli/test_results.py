@@ -48,7 +48,7 @@ def check(loans, folder, *more):
 
 
 def rejected(found):
-    """Return the certificates that a check rejects; each of them has a reason."""
+    """Return the certificates that a check rejects, each with a reason."""
     assert found.returncode == 1, found.stderr
     assert not found.json["accepted"]
     entries = [entry for entry in found.json["certificates"] if not entry["accepted"]]
@@ -95,7 +95,7 @@ def test_certificate_that_is_missing_or_another_names_its_answer(loans, results)
 
 
 def reseal(folder, change):
-    """Change the results as one who knows how digests are made; the proofs are what they are."""
+    """Change the results and compute their digests again, but leave the certificates."""
     path = folder / "results.csv"
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -130,7 +130,7 @@ def swapped(table, manifest):
     [(another_person, 1), (another_delta, None), (another_class, None), (swapped, 2)],
 )
 def test_promise_that_its_certificate_does_not_prove(loans, results, change, number):
-    """Whatever the digests say: a true certificate of something else proves nothing here."""
+    """A true certificate of another claim proves nothing here, whatever the digests are."""
     reseal(results, change)
     entries = rejected(check(loans, results, "--json"))
     assert len(entries) == (number or len(list((results / "certificates").iterdir())))

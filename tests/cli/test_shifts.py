@@ -1,4 +1,4 @@
-"""Sets of networks on the command line: made, looked at, and used wherever a delta is."""
+"""Shift sets on the command line: made, printed, and used in place of delta."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def facts_of(*words):
 
 
 def rejected(*words):
-    """Check something that is rejected; return how many certificates are."""
+    """Run a check that is rejected. Return the number of rejected certificates."""
     done = run("check", *words, "--json")
     assert (done.returncode, done.json["accepted"]) == (1, False)
     return sum(not entry["accepted"] for entry in done.json["certificates"])
@@ -175,7 +175,7 @@ def test_one_person(loans, past):
 
 @pytest.fixture(scope="module")
 def done(loans, past, tmp_path_factory):
-    """A folder of results about a set of networks."""
+    """A folder of results about a shift set."""
     folder = tmp_path_factory.mktemp("boxed")
     loans.people.head(3).to_csv(folder / "people.csv", index=False)
     words = loans.options(

@@ -78,7 +78,7 @@ def folder(tmp_path_factory):
 
 
 def literal(shown, *texts):
-    """Each text is there; but for colours and lines of our own, nothing acts on the terminal."""
+    """Every text is printed, and only our own colours and lines act on the terminal."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     for text in texts:
         assert text in plain, plain
@@ -253,7 +253,7 @@ def test_values_in_messages_are_short():
 
 
 def test_message_fits_on_screen(tmp_path):
-    """Whatever an error says."""
+    """The text of any error."""
     done = run("check", "x", "--model", "/".join(["y" * 200] * 19) + ".npz")
     assert done.returncode == 1
     assert len(done.stderr) <= MESSAGE + 1

@@ -1,4 +1,4 @@
-"""The command line on a model that does its own preprocessing: the model in use is the referee."""
+"""The command line on a model with its own preprocessing, compared with the original model."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_label_is_found_by_its_text(classes, text, label):
 
 
 def test_class_that_is_none_is_refused(lender):
-    """The user may not have given '1', the default; the classes are named."""
+    """The user may not have given '1', the default, so the error names the classes."""
     folder, _, _ = lender
     for given, value, hint in (
         ((), ANY, "1"),
@@ -136,7 +136,7 @@ def test_schema_of_model_is_its_own(lender, tmp_path):
 
 
 def test_schema_of_exported_file_fits_its_pipeline(lender, tmp_path):
-    """The constants of the file are those of the pipeline in float32; what is proved is its own."""
+    """The file has the constants of the pipeline in float32, and the proof is about the file."""
     folder, pipe, refused = lender
     path = tmp_path / "schema.yaml"
     good("schema", folder / "train.csv", "--model", folder / "m.onnx", "--out", path)
@@ -177,7 +177,7 @@ def test_true_and_false_need_no_schema(tmp_path, suffix):
 
 
 def test_schema_drafted_without_model_scales_nothing_twice(tmp_path):
-    """The door through which 73% of answers were wrong: min-max in front of the model's own scaler."""
+    """A min-max schema before a model with its own scaler made 73% of the results wrong."""
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(50, 10, 400), "b": rng.normal(1000, 200, 400)}).round(2)
     y = (X.a / 10 + X.b / 200 + rng.normal(0, 0.3, 400) > 10).astype(int)
@@ -197,7 +197,7 @@ def test_schema_drafted_without_model_scales_nothing_twice(tmp_path):
     found = results[results.status.isin(["optimal", "feasible"])]
     assert len(found) >= 10
     assert (pipe.predict(found[["a", "b"]].to_numpy()) == 1).all()
-    # said outright, it is refused
+    # an explicit scaling is rejected
     schema.write_text(schema.read_text().replace("step:", "scaling: minmax, step:"))
     done = run(*words(tmp_path, "--input", tmp_path / "people.csv", "--out", tmp_path / "2", *rest))
     failed(done, SchemaError)

@@ -8,7 +8,7 @@ from end_to_end.sources import SOURCES
 from end_to_end.tables import TABLES
 from end_to_end.walks import WAYS
 
-# It saves nothing but pickles, which are never read; its ONNX exports are sources of their own.
+# It saves nothing but pickles, which are never read. Its ONNX exports are separate sources.
 IN_MEMORY = "scikit-learn"
 
 
@@ -24,7 +24,7 @@ class Cell:
         return f"{self.source}, {self.way}, {self.table}"
 
     def walk(self, folder):
-        """Go all the way; the files are written to the folder."""
+        """Run the whole path, and write the files to the folder."""
         source = SOURCES[self.source](TABLES[self.table](), folder)
         return WAYS[self.way](source, folder / str(self).replace(": ", "-"))
 

@@ -1,9 +1,9 @@
-"""Walk through every cell of the matrix and print what became of the answers.
+"""Walk through every cell of the matrix and print the counts of accepted counterfactuals.
 
     python tests/end_to_end/run.py [--tables loans adult compas] [--people 6]
 
-Rows: the kind of source; answers that its own framework accepts, proofs that the exact checker
-accepts, and answers that are accepted by the same model with every parameter moved by up to delta.
+A row has the kind of source, the counterfactuals that its own framework accepts, the certificates that
+the exact checker accepts, and the counterfactuals that moved models within delta accept.
 """
 
 from __future__ import annotations

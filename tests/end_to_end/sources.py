@@ -1,7 +1,7 @@
-"""Models as people have them, each with its own framework as the referee.
+"""Models as people have them, each with its own framework as the oracle.
 
-A source knows what is given to the library (a fitted pipeline, a module, a file), and says by its own
-framework, without the library, which class a row has. Where that is easy it can also say so with every
+A source has the object that the library receives (a fitted pipeline, a module, a file). It predicts the
+class of a row by its own framework, without the library. If that is easy, it can also predict with every
 trained parameter moved by at most delta.
 """
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A trained model, a table for it, and what its framework says.
+    """A trained model, a table for it, and the predictions of its framework.
 
     Attributes
     ----------
     given
-        What is handed to the library in Python, and ``file`` on the command line.
+        The argument of the library in Python, and ``file`` that of the command line.
     table
         The rows it was trained on.
     labels
@@ -56,10 +56,10 @@ class Source:
     refused, wanted
         The two classes.
     schema
-        Names and kinds of the columns, where the model itself does not know them.
+        Names and kinds of the columns, if the model has none.
     moved
         From a random generator and delta to ``labels`` of the same model with every trained
-        parameter moved by up to delta; None where that is not easy.
+        parameter moved by up to delta. None if that is not easy.
     put
         From layers (W, b) to ``labels`` of the same model with these in the place of its own.
     """
@@ -169,7 +169,7 @@ def fitted(shape, t):
 
 
 def sklearn_source(shape, t, folder):
-    """The pipeline itself; a file of it is its ONNX export."""
+    """A pipeline. Its file is its ONNX export."""
     del folder
     pipe, table = fitted(shape, t)
 
@@ -294,7 +294,7 @@ def torch_labels(module, names):
 
 
 def torch_source(t, folder, *, embeds):
-    """The module itself; a file of it is torch's own ONNX export."""
+    """A module. Its file is torch's own ONNX export."""
     module, table = trained_module(t, embeds)
     names = list(table.columns)
     number = pp.Continuous
@@ -383,7 +383,7 @@ def keras_labels(model):
 
 
 def keras_source(t, folder):
-    """The model itself; a file of it is what was read of it."""
+    """A model. Its file is the imported network."""
     import keras
 
     model, table = keras_model(t)

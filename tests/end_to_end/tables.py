@@ -63,7 +63,7 @@ class RealTable:
 
 
 def balanced(name, frame, decided, columns, labels):
-    """Draw as many rows of each class; the rest of the table is left out."""
+    """Draw equally many rows of each class, and leave out the other rows."""
     numbers, words, levels = columns
     kept = frame[[*numbers, *words, levels[0]]]
     rng = np.random.default_rng(0)
@@ -108,7 +108,7 @@ def loans():
 
 @functools.cache
 def adult():
-    """Incomes (of the paper's data sets); skipped where the files are not at hand."""
+    """Incomes of the paper's data sets. Skipped if the files are missing."""
     data = real_data.dataset("adult")
     frame = data.frame
     frame = frame.assign(
@@ -129,7 +129,7 @@ def adult():
 
 @functools.cache
 def compas():
-    """Risk scores (of the paper's data sets); skipped where the files are not at hand."""
+    """Risk scores of the paper's data sets. Skipped if the files are missing."""
     data = real_data.dataset("compas")
     frame = data.frame
     frame = frame.assign(

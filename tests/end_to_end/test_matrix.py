@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks, on their
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where models are exported to, once for both ways."""
+    """Folder of exported models, shared by both ways."""
     return tmp_path_factory.mktemp("models")
 
 

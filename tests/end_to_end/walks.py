@@ -16,7 +16,7 @@ DELTA, K, PEOPLE, SHIFTS = 0.003, 5, 6, 8
 
 @dataclass(frozen=True)
 class Walk:
-    """Counts of one walk: people, answers, and those that each referee accepted.
+    """Counts of one walk: people, counterfactuals, and those that each oracle accepted.
 
     ``held`` counts answers times models whose parameters all moved by up to delta, ``moved`` how many
     of these there were (0: the source cannot be moved).
@@ -31,13 +31,13 @@ class Walk:
 
     @property
     def perfect(self):
-        """Whether everybody has an answer, which every referee accepts."""
+        """True if every person has a counterfactual that every oracle accepts."""
         same = self.people == self.answers == self.accepted == self.proofs
         return same and self.held == self.moved
 
 
 def in_python(source, folder):
-    """Explain the first people whom the source refuses, and ask the source about the answers."""
+    """Explain the first people whom the source refuses, and predict the results by the source."""
     del folder
     people = source.people.iloc[:PEOPLE]
     explainer = pp.Proplace(source.given, DELTA, k=K, schema=source.schema).fit(source.table)
@@ -88,13 +88,13 @@ def on_the_command_line(source, folder):
 
 
 def unused_columns(source):
-    """Columns of the table that the model itself never looks at."""
+    """Columns of the table that the model ignores."""
     model = pp.Model.of(source.file)
     return [name for name in source.table.columns if name not in model.schema.by_name]
 
 
 def counted(source, given, people, answers, proofs):
-    """Ask the framework about the answers, and the exact checker about the proofs."""
+    """Predict the counterfactuals by the framework, and check the certificates exactly."""
     accepted = int((source.labels(answers) == source.wanted).sum())
     model = pp.Model.of(given)
     network = parameters(model.network)

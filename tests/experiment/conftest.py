@@ -11,7 +11,7 @@ from proplace.experiment import run as experiment
 
 @pytest.fixture
 def toy_for_compas(monkeypatch):
-    """Let the experiment read the toy data when it asks for COMPAS."""
+    """Replace COMPAS by the toy data."""
     made = toy()
     monkeypatch.setattr(protocol, "load", lambda name, folder, repaired: made)
     monkeypatch.setattr(archive, "load", lambda name, folder, repaired: made)

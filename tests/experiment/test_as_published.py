@@ -26,7 +26,7 @@ def made(tmp_path_factory):
 
 def test_adjacent_categories_are_read_as_pair(made):
     moved = as_published.people("WCE", made)
-    pair = moved[:, 4:6]  # c_charge_degree and race; sex is left over
+    pair = moved[:, 4:6]  # c_charge_degree and race, without sex
     assert (pair.sum(axis=1) == 1.0).all()
     expected = np.where(made.X[:, 4] >= made.X[:, 5], 1.0, 0.0)
     np.testing.assert_array_equal(pair[:, 0], expected)

@@ -91,7 +91,7 @@ def test_repaired_heloc_has_whole_numbers_only():
     assert decimals.any(axis=1).sum() == 4_229  # rows that give their label away
     assert (fair.frame % 1 == 0).all(axis=None)
     assert np.array_equal(fair.frame.to_numpy()[~decimals], leaky.frame.to_numpy()[~decimals])
-    # What is put in is one number per column, whatever the label.
+    # The imputed value is one number per column, whatever the label.
     for j, name in enumerate(fair.frame):
         if decimals[:, j].any():
             put = fair.frame[name].to_numpy()[decimals[:, j]]

@@ -1,4 +1,4 @@
-"""Every method through the whole experiment at a small size; interruption and failure."""
+"""Every method through the whole experiment at a small size, with interruption and failure."""
 
 from __future__ import annotations
 

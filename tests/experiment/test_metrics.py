@@ -17,7 +17,7 @@ def threshold(t):
 
 
 def lof_by_definition(point, data, k=10):
-    """Breunig et al. 2000, for a point that is not among the data; distances are Euclidean."""
+    """Breunig et al. 2000, for a point outside the data, with Euclidean distances."""
 
     def nearest(x, exclude=None):
         d = np.linalg.norm(data - x, axis=1)

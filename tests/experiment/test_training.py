@@ -45,7 +45,7 @@ def test_steps_are_those_of_torch(table):
 
 
 def by_torch(torch, module, X, y, rows, rng, *, rate, epochs):
-    """Train a torch module by the recipe; a new optimiser, as at each retraining."""
+    """Train a torch module by the recipe, with a new optimiser as at each retraining."""
     optimiser = torch.optim.Adam(module.parameters(), lr=rate)
     loss_of = torch.nn.BCEWithLogitsLoss()
     for _ in range(epochs):

@@ -14,7 +14,7 @@ SETTINGS = Settings(widths=(6, 6), epochs=25, delta=0.02, k=8, counts=COUNTS)
 
 
 def toy(rows=700):
-    """People with three numbers and one category; label 1 for a large weighted sum."""
+    """People with three numbers and one category. The label is 1 for a large weighted sum."""
     rng = np.random.default_rng(5)
     frame = pd.DataFrame(
         {

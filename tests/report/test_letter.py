@@ -1,4 +1,4 @@
-"""Letters: what they say, that it was proved, and templates of a lender's own."""
+"""Letters: every claim is proved, and lenders can use templates of their own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def one(lender):
     return next(e for e in lender.result if e.found)
 
 
-# -- what it says ----------------------------------------------------------------------------------
+# -- content ---------------------------------------------------------------------------------------
 
 
 def test_letter_states_outcome_changes_and_last_day_in_plain_words(lender, tmp_path):

@@ -62,7 +62,7 @@ def test_ids_stay_on_one_line(lender, width, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [320, PHONE, 600, DESKTOP])
 def test_no_number_is_torn(width, tmp_path):
-    """Long names leave little room beside them; a number is read as two when its digits are."""
+    """Long names leave little width beside them, and a number must not break into two."""
     names = ["average_outstanding_balance_of_all_accounts", "utilisation of revolving credit lines"]
     rows = pd.DataFrame({name: np.linspace(-1, 1, 30) * 1e9 / 7 for name in names})
     features = [

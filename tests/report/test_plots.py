@@ -1,4 +1,4 @@
-"""The pictures show what the network and the robust test say."""
+"""The pictures agree with the network and the robustness test."""
 
 import warnings
 from dataclasses import replace
@@ -31,7 +31,7 @@ backend = pytest.importorskip("matplotlib.backends.backend_agg")
 
 
 def combination(vertices, point, room):
-    """Whether a point lies in the convex hull of rows, up to a box around it: a linear program."""
+    """Test by a linear program if a point lies in the convex hull of rows, up to a box around it."""
     n, d = vertices.shape
     A = np.vstack([vertices.T, -vertices.T])
     b = np.concatenate([point + room, -point + room])
@@ -302,7 +302,7 @@ def test_long_name_is_cut_but_no_picture(tmp_path):
     e = pp.Proplace(net, 0.01, schema=schema).fit(rows).explain([[0.1, 0.1]])[0]
     wording = pp.Wording("it", ["no", "y" * 10_000])
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # no room is left for the picture
+        warnings.simplefilter("error", UserWarning)  # no space is left for the picture
         assert max(map(len, drawn_texts(e.plot(wording), tmp_path / "a.svg"))) <= 60
 
 
@@ -340,7 +340,7 @@ def test_answer_in_another_category_is_drawn_in_its_own():
     assert (corners[:, 2] == 1.0).all()  # the borders are those of people who own a home
     assert picture.margin[0, 0] == pytest.approx(margin_of(forward(net, corners[0]), 1))
     assert combination(picture.hull, picture.answer, 1e-9)
-    # The ring is the person once it owns a home: on the plane, and where the borders are true.
+    # The ring is the person as the owner of a home: on the plane, with true borders.
     ring = picture.plane.rows(picture.person)[0]
     np.testing.assert_allclose(ring, [0.3, 0.4, 1.0])
     assert len(picture.neighbours) == (e.neighbours[:, 2] == 1.0).sum()

@@ -1,4 +1,4 @@
-"""What the page claims is what was proved and what was counted, each with its own words."""
+"""Claims of the page are proved or measured, each in its own words."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_page_without_retrained_networks_names_none(some, tmp_path):
     assert "Counted" not in text
     assert "survive" not in text
     assert "stay true" not in text
-    # What is left says what retraining is, and that nothing is promised of it.
+    # The rest describes retraining, and promises nothing about it.
     rest = re.findall(r"[^.]*[Rr]etrain[^.]*\.", text)
     assert [r.strip() for r in rest] == [
         "Retraining changes these numbers.",

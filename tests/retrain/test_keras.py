@@ -212,7 +212,7 @@ def test_keras_model_is_not_torch_module_here():
 
 
 def test_answers_that_were_proved_are_accepted_by_trained_model():
-    """Turned labels break answers where training is free; within, none."""
+    """Swapped labels break promises after free training, but not within the shift set."""
     model = build((8, 6))
     train(model, epochs=15)
     shifts = pp.Shifts.of(network(model), 0.01)

@@ -150,7 +150,7 @@ def test_batch_norm_is_rejected_and_advice_works():
 
 
 def test_model_that_rounds_layer_is_rejected():
-    """What was proved of float64 numbers is not proved of the float32 ones that are stored."""
+    """A proof about float64 numbers does not hold for the float32 numbers that are stored."""
     source = torch_module()
     net = read(source)
     exact = pp.Network([(layer.W, layer.b) for layer in net.layers], precision="float64")

@@ -21,7 +21,7 @@ def random_net(rng, sizes, *, biased=True):
 
 
 def hidden(net, x):
-    """What the last layer sees, with loops."""
+    """Inputs of the last layer, computed with loops."""
     h = oracles.seen(net, x)
     for W, b in oracles.pairs_of(net)[:-1]:
         h = np.array([max(0.0, float(row @ h + c)) for row, c in zip(W, b, strict=True)])
@@ -130,7 +130,7 @@ def test_one_weight_and_one_bias_in_closed_form():
 
 
 def test_bound_is_that_of_multipliers_not_of_solver():
-    """Any multipliers give a true bound; the one of the answer is below every feasible change."""
+    """Any multipliers give a true bound, and the returned bound is below every feasible change."""
     net, X, targets, A, r = crowd(1, (3, 5, 1), biased=True, margin=0.05)
     best = plain_program(A, r).fun
     cuts = module._Cuts(
@@ -183,7 +183,7 @@ def test_repair_without_any_effect_is_rejected():
 
 
 def test_tie_is_not_acceptance():
-    """Class 0 needs a logit below 0: predict must say so, not only the margin."""
+    """Class 0 needs a logit below 0: predict must return 0, in addition to the margin."""
     net = pp.Network([([[1.0]], [0.0])])
     found = pp.retrain.repair(net, ([[0.0]], 0))
     assert found.repaired_promises == ("0",)
@@ -289,7 +289,7 @@ def test_batch_norm_behind_last_layer():
     net = pp.Network([(np.eye(2), None), (W, b)], folds=[None, fold])
     X = np.array([[1.0, 2.0]])
     found = pp.retrain.repair(net, (X, 1), margin=0.05)
-    # reach of the folded ones: 1, 6 and 2; -0.75 + e (1 + 12 + 2) = 0.05
+    # largest changes of the folded ones: 1, 6 and 2, and -0.75 + e (1 + 12 + 2) = 0.05
     assert found.change == pytest.approx(0.8 / 15.0, rel=1e-5)
     assert found.change == pytest.approx(net.distance(found.network), rel=1e-12)
     assert not found.folded
@@ -340,7 +340,7 @@ def test_float32():
 
 
 def test_margins_grow_with_repaired_weights():
-    """A large change rounds by more; the mended network keeps the margin that it needs itself."""
+    """A large change has larger rounding errors, so the repaired network keeps a larger margin."""
     net = pp.Network([([[1e-4, -1e-4]], [1e-4])], precision="float32")
     X = np.array([[1.0, 1.0], [1.0, 1.00001]])
     found = pp.retrain.repair(net, (X, [1, 0]))
@@ -360,7 +360,7 @@ def test_accuracy():
 
 
 def test_of_changes_of_one_size_one_with_least_sum():
-    """The second promise alone decides the size; nothing else need move that far."""
+    """The second promise alone decides the size. No other parameter must move that far."""
     net = pp.Network([([[1.0, 1.0, 1.0]], None)])
     X = np.array([[-1.0, 0.0, 0.0]])
     found = pp.retrain.repair(net, (X, 1), margin=0.1)

@@ -107,7 +107,7 @@ def test_boxes_of_every_kind(make, scaled):
 
 
 def test_pipeline_keeps_its_scaler_and_its_answers():
-    """Turned labels break answers where training is free; within, none, by the model's own predict."""
+    """Swapped labels break promises after free training, but not within the shift set, by predict."""
     model = fitted(StandardScaler())
     y, shifts = labels(2), 0.05
     table = pd.DataFrame(X, columns=["a", "b", "c"])

@@ -29,7 +29,7 @@ def build(hidden, outputs=1, *, bias=True, dtype=None, seed=0):
 
 
 def with_norms(*, bias=True, dtype=None, seed=0):
-    """Batch norm in front, behind a layer, behind a ReLU, twice behind a layer; of every sign."""
+    """Batch norm before and after layers and ReLUs, twice after a layer, with factors of every sign."""
     torch.manual_seed(seed)
     module = nn.Sequential(
         nn.BatchNorm1d(3), nn.Linear(3, 7, bias=bias), nn.BatchNorm1d(7), nn.ReLU(),
@@ -94,7 +94,7 @@ def moved(before, after):
 
 
 def trained_within(module, shifts):
-    """Train a module inside a box; return the network with which training began."""
+    """Train a module inside a box, and return the network before the training."""
     optimizer = adam(module)
     with pp.retrain.stay_within(module, shifts, optimizer):
         start = network(module)
@@ -504,7 +504,7 @@ def test_box_of_models_is_of_those_that_scale_alike():
         steps(module, optimizer, *data(module))
     assert hull.contains(pp.Model.of(module).network)
     assert moved(start, network(module)) > 1e-3
-    bare = pp.Shifts.of(network(module), 0.01)  # behind the scaler, which it knows
+    bare = pp.Shifts.of(network(module), 0.01)  # after the known scaler
     with pp.retrain.stay_within(module, bare):
         pass
     other = Scaled([0.0, 2.0, 3.0])
@@ -515,7 +515,7 @@ def test_box_of_models_is_of_those_that_scale_alike():
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_answers_that_were_proved_are_accepted_by_trained_module(outputs):
-    """Trained freely on labels that are turned round, the module breaks answers; within, none."""
+    """Free training on swapped labels breaks promises. Training within the shift set breaks none."""
     module = build((8, 6), outputs, seed=2)
     X, y = data(module, 300)
     steps(module, adam(module), X, y, 150)

@@ -25,7 +25,7 @@ GOOD = {"age": 30, "ratio": 0.5, "grade": "B", "job": "cook", "sex": "Male"}
 
 
 def table(**cells):
-    """Four rows labelled p, q, r, s; the cells given here stand in row r."""
+    """Four rows with the labels p, q, r, s. The given cells are those of row r."""
     frame = pd.DataFrame([GOOD] * 4, index=list("pqrs"))
     for name, value in cells.items():
         column = frame[name].astype(object)

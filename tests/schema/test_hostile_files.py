@@ -26,7 +26,7 @@ HEAD = "format: proplace-schema-1\nfeatures:\n"
 
 
 def refusal(folder, text, name="s.yaml"):
-    """What is said about a file; every message fits on a screen."""
+    """Return the message about a file. Every message fits on a screen."""
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with raises(SchemaError, name=name) as caught:
@@ -187,7 +187,7 @@ def test_written_schema_is_read_again(tmp_path, many, two, name, title, number):
         assert same(Schema.read(path), schema)
         written = path.read_text(encoding="utf-8")
         assert not UNSEEN.search(written.replace("\n", ""))  # nothing in the file hides
-        # A parser that knows nothing of ours finds the same values.
+        # An independent parser finds the same values.
         other = yaml.safe_load(written) if suffix == ".yaml" else json.loads(written)
         assert kinds(other["features"]) == kinds([plain(part) for part in schema.features])
         assert kinds(other["rules"]) == kinds([plain(part) for part in schema.rules])

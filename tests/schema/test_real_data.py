@@ -67,7 +67,7 @@ def test_real_tables_survive_round_trip(name, how):
     again = schema.encode(decoded)
     assert schema.canonical(X).tobytes() == again.tobytes()
     assert schema.canonical(again).tobytes() == again.tobytes()
-    if how == "written":  # otherwise some cells lie beside the grid of answers
+    if how == "written":  # otherwise some cells lie off the grid
         assert again.tobytes() == X.tobytes()
     for column in frame:
         old, new = frame[column], decoded[column]

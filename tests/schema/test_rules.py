@@ -18,7 +18,7 @@ NUMERIC = ["age", "income", "debt", "grade", "owner"]
 
 
 def random_schema(rng):
-    """A schema with random flags and rules; the features are always the same six."""
+    """A schema with random flags and rules, always with the same six features."""
 
     def flags(unit):
         return {
@@ -201,7 +201,7 @@ def test_allowed_and_broken_rules_agree_with_table(seed):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_bounds_profiles_and_inequalities_together_are_allowed(seed):
-    """What the search uses piece by piece is the same as what ``allowed`` says of whole rows."""
+    """The pieces of the search agree with ``allowed`` on whole rows."""
     rng, schema, old, person = drawn(1000 + seed)
     X = schema.encode(near(rng, old, 50))
     for row, allowed in zip(X, person.allowed(X), strict=True):

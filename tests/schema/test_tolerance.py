@@ -29,13 +29,13 @@ FEATURES = [
 
 
 def decimals(rng, low, high, digits):
-    """A number as somebody writes it."""
+    """A number as people write it."""
     return Decimal(repr(round(float(rng.uniform(low, high)), digits)))
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda f: f.name)
 def test_values_within_tolerance_have_codes_in_box(feature):
-    """Ends included, as decimal numbers: 0.7 plus 0.1 is 0.8, whatever their floats say."""
+    """Ends included, as decimal numbers: 0.7 plus 0.1 is 0.8, unlike their floats."""
     rng = np.random.default_rng(0)
     schema = pp.Schema([feature])
     low = -50.0 if feature.lower is None else feature.lower

@@ -42,7 +42,7 @@ class Window:
         self.page.on("console", self._note)
 
     def _note(self, message):
-        expected = "Failed to load resource"  # of a status that the test asks for
+        expected = "Failed to load resource"  # of a status that the test expects
         if message.type in ("error", "warning") and expected not in message.text:
             self.errors.append(message.text)
 
@@ -70,7 +70,7 @@ def open_window(chromium, served, address):
 
 
 def test_case_worker_moves_values_and_promises_answer(open_window, book):
-    """Seven actions from the id to the letter; Back and refresh ask nothing and search nothing."""
+    """Seven actions from the id to the letter. Back and refresh repeat neither form nor search."""
     window = open_window()
     page = window.page
     window.find("c11")

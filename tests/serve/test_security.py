@@ -101,7 +101,7 @@ def test_names_that_were_allowed_are_served(tmp_path):
 @pytest.mark.parametrize("path", ["/people", "/audits", "/login", f"{API}/certify"])
 def test_forms_of_other_pages_are_refused(served, headers, path):
     browser = served.client(cookies={"proplace": served.access.session})
-    status = 401 if path.startswith(API) else 403  # a program is asked for its token
+    status = 401 if path.startswith(API) else 403  # a program must send its token
     assert browser.post(path, data={"wanted": "c1"}, headers=headers).status_code == status
 
 

@@ -81,7 +81,7 @@ def test_find_lists_ids_with_text_and_counts_others(bench):
 
 
 def test_verdict_agrees_with_library_over_grid_of_values(bench):
-    """Accepted as the model says, guaranteed as ``certify`` proves."""
+    """Accepted by the model, guaranteed by ``certify``."""
     case, model = bench.case(PERSON), bench.project.model
     points = [(i, d) for i in range(0, 101, 10) for d in range(0, 51, 10)]
     table = {"income": [i for i, _ in points], "debt": [d for _, d in points]}
@@ -94,7 +94,7 @@ def test_verdict_agrees_with_library_over_grid_of_values(bench):
         assert found["accepted"] == (labels[n] == 1)
         if not found["accepted"]:
             assert found["guaranteed"] is False
-        elif found["guaranteed"] != robust[n]:  # the workbench asks for a small margin
+        elif found["guaranteed"] != robust[n]:  # the workbench requires a small margin
             assert abs(found["margin"]) < 1e-5
 
 
@@ -133,7 +133,7 @@ def test_verdict_refuses_values_that_rules_steps_and_directions_forbid(tmp_path)
 
 
 def test_verdict_comes_while_search_runs(bench, monkeypatch):
-    """Searches take one turn after the other; verdicts wait for none of them."""
+    """Searches run one after the other, and verdicts wait for none of them."""
     begun, end = threading.Event(), threading.Event()
     search = bench._explainer.explain
 

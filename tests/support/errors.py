@@ -13,7 +13,7 @@ ANY = object()
 def raises(error, *, name=ANY, value=ANY, row=ANY, match=None):
     """Expect an error of exactly this class with the given fields, and with a message.
 
-    ``match`` is a word of the message, for two errors that no field tells apart. The caller gets the
+    ``match`` is a word of the message, for two errors with equal fields. The caller gets the
     information of ``pytest.raises``.
     """
     with pytest.raises(error, match=match) as info:
@@ -33,7 +33,7 @@ def failed(done, error, *, name=ANY, value=ANY, row=ANY, notes=0):
 
 
 def compare(found, error, *, name=ANY, value=ANY, row=ANY):
-    """Compare the class and the fields of an error; it must have a message."""
+    """Compare the class and the fields of an error, which must have a message."""
     assert type(found) is error, f"{type(found).__name__}: {found}"
     assert str(found).strip(), "the error has no message"
     for field, expected in (("name", name), ("value", value), ("row", row)):

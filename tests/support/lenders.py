@@ -40,7 +40,7 @@ STRICT = pp.Network([([[2.0, -1.0], [-1.0, 1.5]], [-0.1, 0.2]), ([[1.5, -0.7]], 
 
 
 def refused(count, start=0):
-    """People who are refused; no two of them are alike in the first 900."""
+    """Refused people. The first 900 are all different."""
     numbers = range(start, start + count)
     return pd.DataFrame(
         {"income": [n % 30 for n in numbers], "debt": [20 + n // 30 % 30 for n in numbers]}
@@ -72,7 +72,7 @@ def repayments(seed=0, rows=400, *, strict=25.0):
 
 
 def repaying(labels=(0, 1), seed=0):
-    """A trained pipeline that tells who repays."""
+    """A trained pipeline that predicts repayment."""
     table, good = repayments()
     mlp = MLPClassifier((6, 5), max_iter=200, random_state=seed, learning_rate_init=0.01)
     return _fit(make_pipeline(StandardScaler(), mlp), table, [labels[one] for one in good])
@@ -101,7 +101,7 @@ DELTA = 0.01
 
 
 class Lender:
-    """Training rows, the network in use, two retrained ones, and the answers of a few people."""
+    """Training rows, the current network, two retrained ones, and the results of a few people."""
 
     def __init__(self):
         self.frame = _every_kind(400, 0)
@@ -136,7 +136,7 @@ def _every_kind(count, seed):
     )
 
 
-# -- a pipeline, and answers with room around them -------------------------------------------------
+# -- a pipeline, and counterfactuals with tolerances -----------------------------------------------
 
 JOBS = ["clerk", "cook", "smith"]
 NUMBERS = ("age", "income", "share")
@@ -180,7 +180,7 @@ def deciding(frame, seed=0, *, jobs=JOBS, scaler=StandardScaler):
 
 
 class PipelineLender:
-    """A pipeline in use, and answers of a few people it refuses, with room around each number."""
+    """A current pipeline, and counterfactuals with tolerances for a few refused people."""
 
     def __init__(self):
         self.frame = applicants(300, 0)
@@ -212,7 +212,7 @@ def written(value):
 
 
 def intervals(promise):
-    """Each number's interval, worked out anew from what the promise says, as fractions."""
+    """The interval of each number, computed from the promise as fractions."""
     found = {}
     for name in NUMBERS:
         answer = written(promise.facts["answer"][name])
@@ -235,7 +235,7 @@ def _fit(pipe, table, labels):
 
 
 def setting_of(model, shifts, others=(), distance=None):
-    """What promises about a model and a box of networks are about."""
+    """The subject of promises: a model and a shift set."""
     first = Member(model.network, shifts, "the current model")
     return Setting(Guarantee((first, *others)), model.without_original(), distance)
 
@@ -248,7 +248,7 @@ def with_current(setting, **changes):
 
 
 def write(ledger, setting, rows, points, target=1, *, box=None, expires=None):
-    """Write promises as they are: nothing is asked of them. Returns their numbers."""
+    """Write promises without any check, and return their numbers."""
     documents = terms_documents(setting, target, None)
     numbers = []
     with ledger._database.write(None) as writer:
@@ -275,7 +275,7 @@ def write(ledger, setting, rows, points, target=1, *, box=None, expires=None):
 
 
 def promise_rows(ledger, net, shifts, rows, target=1, *, box=None, others=(), expires=None):
-    """Promise rows of a bare network, whose columns are x1, x2, ..."""
+    """Promise rows of a network without a schema, whose columns are x1, x2, ..."""
     model = pp.Model.of(net)
     setting = setting_of(model, shifts, others)
     table = [dict(zip(model.schema.by_name, map(float, row), strict=True)) for row in rows]

@@ -1,4 +1,4 @@
-"""The network of a model of numbers, asked with rows of the table."""
+"""The network of a model of numbers, evaluated on rows of the table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import proplace as pp
 
 
 class NetworkOf:
-    """The network of a model; its rows are encoded first, as the model does it."""
+    """The network of a model, on rows that the model encodes first."""
 
     def __init__(self, source):
         self.model = pp.Model.of(source)

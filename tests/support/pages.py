@@ -1,4 +1,4 @@
-"""Pages and letters, read by code that knows nothing of the library."""
+"""Pages and letters, read by code that is independent of the library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ VOID = {"meta", "link", "img", "br", "source"}
 
 
 class Page(HTMLParser):
-    """A page as a reader sees it, and what a browser would act on; all its tags match.
+    """A page as a reader sees it, with the elements for a browser. All its tags match.
 
     Attributes
     ----------

@@ -21,7 +21,7 @@ from support.problems import hull_distance
 
 
 def random_network(seed, inputs, hidden=(5,), outputs=1, *, low=0.0, balanced=False):
-    """A random network; with ``balanced`` it accepts about half of random rows."""
+    """A random network. With ``balanced``, it accepts about half of random rows."""
     rng = np.random.default_rng(seed)
     layers = [
         (rng.normal(0, 1, (rows, columns)), rng.normal(0, 0.3, rows))
@@ -72,7 +72,7 @@ def debtors(rows=300, *, age=False):
 
 
 def features(**changes):
-    """One feature of each kind; ``changes`` are options by name of the feature."""
+    """One feature of each kind. ``changes`` are options by name of the feature."""
     kinds = [
         pp.Continuous("age", 20, 70, step=1, unit="years"),
         pp.Continuous("income", 0.0, 9.5),
@@ -133,12 +133,12 @@ class World:
 
 
 def outside_hull(point, neighbours, x):
-    """How far a point is from the hull of the neighbours and the person."""
+    """Distance of a point from the hull of the neighbours and the person."""
     return hull_distance(point, np.vstack([x, neighbours]))
 
 
 def check_bound(answer, gap):
-    """What the bound, the status and the region of a found answer say of each other."""
+    """Check that bound, status and region of a result agree."""
     assert answer.bound >= 0.0
     if answer.in_region:
         assert answer.bound <= answer.distance
@@ -219,7 +219,7 @@ WITHOUT_STEPS = {"age": {"step": None}, "grade": {"immutable": True}}
 
 
 def two_columns():
-    """Class 1 iff a + b >= 1; four training rows, three of them robust."""
+    """Class 1 iff a + b >= 1, with four training rows, three of them robust."""
     net = pp.Network([(np.eye(2), np.zeros(2)), ([[1.0, 1.0]], [-1.0])])
     train = np.array([[0.2, 0.1], [0.9, 0.8], [0.7, 1.0], [1.0, 0.6]])
     return net, train

@@ -30,7 +30,7 @@ REQUIRED = [REASONS[name] for name in os.environ.get("PROPLACE_REQUIRE", "").spl
 
 
 def _judged(report, call, path):
-    """Skip for want of a package; fail for want of a program that is required."""
+    """Skip without a package. Fail without a required program."""
     package = absent.missing(call.excinfo.value) if report.failed and call.excinfo else None
     if package is not None:
         report.outcome = "skipped"

@@ -62,7 +62,7 @@ def random_distance(rng, d):
 
 
 def dense(rng, sizes, *, gain=None, bias=1.0, **front):
-    """A random network; ``gain`` scales the weights to the width of their layer, bias 0 leaves none."""
+    """A random network. ``gain`` scales the weights to the width of their layer, bias 0 leaves none."""
     layers = []
     for n, m in itertools.pairwise(sizes):
         W = rng.normal(size=(m, n))
@@ -97,7 +97,7 @@ def random_delta(rng, depth):
 
 
 def random_schema(rng, d, grids):
-    """Columns over [-3, 3]; the first ``grids`` of them on a grid of some kind."""
+    """Columns over [-3, 3], the first ``grids`` of them on a grid."""
     features = []
     for j in range(d):
         kind = int(rng.integers(4)) if j < grids else 4
@@ -178,7 +178,7 @@ def hull_distance(point, vertices):
 
 
 def outside(piece, point):
-    """How far a point is from the piece: bounds, rules, and a linear program for the hull."""
+    """Distance of a point from the piece: bounds, rules, and a linear program for the hull."""
     far = max(0.0, float((piece.lower - point).max()), float((point - piece.upper).max()))
     if len(piece.A):
         rows = piece.A @ point
@@ -222,7 +222,7 @@ def set_constants(patch, constants):
 
 
 def within_looks(problem, piece, constants=None):
-    """The tree's answer; it must end, by itself, within so many looks at the clock."""
+    """The result of the tree, which must end by itself within a number of readings of the clock."""
     with pytest.MonkeyPatch.context() as patch:
         set_constants(patch, constants or {})
         clock = Clock(patch)
@@ -257,10 +257,10 @@ def compare(problem, piece):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A relaxation of a random problem, with everything that a search may know at some moment.
+    """A relaxation of a random problem in a possible state of a search.
 
-    A polytope (maybe cut at a distance), scenarios of several kinds, and one point of interest, from
-    which signs and ranges of neurons can be learnt that hold for that point.
+    It has a polytope (maybe cut at a distance), scenarios of several kinds, and one point of interest,
+    which gives true signs and ranges of neurons.
     """
 
     problem: SearchProblem
@@ -276,7 +276,7 @@ class State:
 
     @property
     def margin(self):
-        """What the scenarios keep at the point, all but exactly."""
+        """Values of the scenarios at the point, nearly exact."""
         return min(float(scenario.value(self.point)) for scenario in self.scenarios) - 1e-7
 
     def signs(self, share, narrow=0.3):
@@ -292,7 +292,7 @@ class State:
         return limits
 
     def decisions(self, relaxation, share):
-        """Decisions of open neurons that hold at the point."""
+        """Decisions of unstable neurons that are true at the point."""
         at = {
             key_of(scenario, layer, k): float(value)
             for scenario in self.scenarios
@@ -358,14 +358,13 @@ def random_state(seed, *, depth, cut=True):
     raise AssertionError("no such state")
 
 
-# -- neurons that training has given up ------------------------------------------------------------
+# -- neurons that training has shrunk to nothing ---------------------------------------------------
 
 
 def shrunk_problem(seed, inputs, width):
-    """The nearest point of a margin over a box, for a network of which many neurons are minute.
+    """The nearest point of a margin over a box, for a network with many minute neurons.
 
-    Weight decay takes them to 1e-31 and beyond; linear programs that hold them as they are end
-    without an answer.
+    Weight decay shrinks them to 1e-31 and below. Linear programs with such numbers end without a result.
     """
     rng = np.random.default_rng(seed)
     layers = []
@@ -406,11 +405,11 @@ ODD_STATUSES = [
     for name in dir(highspy.HighsModelStatus)
     if name.startswith("k") and name not in ("kOptimal", "kInfeasible")
 ]
-"""Everything that HiGHS may say of a program without having solved it."""
+"""Every inconclusive status of HiGHS."""
 
 
 def ill_solver(monkeypatch, status, at):
-    """Let HiGHS say ``status`` of each program for whose number ``at`` is true."""
+    """Replace the status of HiGHS by ``status`` for each program whose number satisfies ``at``."""
     numbers, plain_status = itertools.count(), highspy.Highs.getModelStatus
     odd = getattr(highspy.HighsModelStatus, status)
 

@@ -25,12 +25,12 @@ def examples(number, **more):
 
 
 def seeds(quick=8, all=120):
-    """Return the seeds 0, 1, ... as parameters; those from ``quick`` on are slow."""
+    """Return the seeds 0, 1, ... as parameters. Those from ``quick`` on are slow."""
     return [_param(n, slow=n >= quick) for n in range(all)]
 
 
 def quick(number, values):
-    """Return values as parameters; all but the first few are slow."""
+    """Return values as parameters. All but the first few are slow."""
     return [_param(value, slow=n >= number) for n, value in enumerate(values)]
 
 
@@ -40,12 +40,12 @@ def thorough(few, many):
 
 
 def every(number, values):
-    """Return values as parameters; all but every n-th one are slow."""
+    """Return values as parameters. All but every n-th one are slow."""
     return [_param(value, slow=n % number > 0) for n, value in enumerate(values)]
 
 
 def only(quick, values):
-    """Return values as parameters; those whose name is not in ``quick`` are slow."""
+    """Return values as parameters. Those whose name is not in ``quick`` are slow."""
     return [_param(value, slow=str(value) not in quick) for value in values]
 
 

@@ -164,7 +164,7 @@ def test_index_of_pandas_is_column(tmp_path):
 
 
 def test_damaged_pages_of_parquet_are_noticed_when_it_is_opened(tmp_path):
-    """Every byte before the description at the end: it is refused, or read as what it says."""
+    """Each byte before the final description changes. The file is rejected, or its content is true."""
     path = parquet(tmp_path / "t.parquet", [("a", list(range(100, 140)))], use_dictionary=False)
     good = path.read_bytes()
     refused = []
@@ -274,7 +274,7 @@ def test_wrong_delimiter_is_guessed(tmp_path, text, given, hint):
     assert ("tables.delimiter" in str(caught.value)) == (hint is not None)
     assert hint is None or hint in str(caught.value)
     if hint:
-        table(tmp_path, text).check_columns(["a", "b"], others=[])  # what it says to do
+        table(tmp_path, text).check_columns(["a", "b"], others=[])  # the advised step
 
 
 # -- files that no table is --------------------------------------------------------------------
@@ -441,7 +441,7 @@ def test_no_two_texts_are_written_alike(text):
 
 
 def test_every_table_that_is_written_is_safe_to_open(tmp_path):
-    """Names, text of any type of column; numbers keep their sign."""
+    """Names and text of any column type. Numbers keep their sign."""
     frame = pd.DataFrame({"=name": ["=1+1", "-5"], "n": [-1, 2], "mixed": [-0.5, "@x"]})
     frame["text"] = frame["=name"].astype("string")
     frame["label"] = frame["=name"].astype("category")
@@ -470,7 +470,7 @@ def test_labels_are_read_as_they_were_written(tmp_path):
 
 
 def test_carriage_return_in_cell_ends_no_line(tmp_path):
-    """Nor does any other end of a line; and a NUL, which no reader takes, is spelt out."""
+    """No other line end does either. A NUL, which no reader accepts, is escaped."""
     cells = ["a\rb", "a\r\nb", "a\nb", "a\r\n\0b", 'a"b', "\r", ""]
     with (tmp_path / "t.csv").open("wb") as file:
         tables.write_csv(pd.DataFrame({"id\r": cells, "n": range(len(cells))}), file)

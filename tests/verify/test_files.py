@@ -1,4 +1,4 @@
-"""What the page reads from .npz files is what checker.py reads, or is refused."""
+"""The page reads .npz files exactly as checker.py does, or rejects them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_arrays_of_no_network_are_refused(change, given, tmp_path):
 
 
 def alike(files, kind, folder):
-    """What both read of each file: its digest, or nothing."""
+    """The digest that each checker reads of each file, or nothing."""
     theirs, mine = [read_by_checker(file, kind) for file in files], read_by_page(files, folder)
     assert mine == theirs
     return mine
@@ -156,7 +156,7 @@ OTHER = ("W0.npy", npy("1, 2", [[-2.0, 1.0]]))
 
 
 def moved(data, more):
-    """A zip with bytes in front of its first part, of which its list of parts knows."""
+    """A zip with bytes before its first part, counted by its list of parts."""
     end = len(data) - 22
     entry = int.from_bytes(data[end + 16 : end + 20], "little")
     changed = bytearray(more + data)
@@ -255,7 +255,7 @@ def test_bombs_are_refused_before_they_are_unpacked(tmp_path):
             archive.writestr(f"W{n}.npy", bytes(40_000_000))
     liar = bytearray(parts(("W0.npy", bytes(1000))))
     at = liar.rindex(b"PK\x01\x02")
-    liar[at + 24 : at + 28] = (10).to_bytes(4, "little")  # says that it is smaller than it is
+    liar[at + 24 : at + 28] = (10).to_bytes(4, "little")  # the listed size is too small
     (tmp_path / "liar.npz").write_bytes(liar)
     bomb, small = answers([tmp_path / "bomb.npz", tmp_path / "liar.npz"], tmp_path)
     assert "65000000" in bomb["reason"]
@@ -277,7 +277,7 @@ worker.examine({ files, demand: {} }, (found) => console.log(JSON.stringify(foun
 
 
 def examined(files, folder):
-    """What the worker of the page tells of files."""
+    """The messages of the page's worker about files."""
     verify.write_page(folder / "verify.html")
     asked = [NODE, "-e", EXAMINE, str(folder / "verify.html"), *map(str, files)]
     lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()

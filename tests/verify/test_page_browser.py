@@ -37,7 +37,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def shared(browser, tmp_path_factory):
-    """One page from its file, and what is said on its console."""
+    """One page from its file, and the messages on its console."""
     path = tmp_path_factory.mktemp("page") / "verify.html"
     verify.write_page(path)
     page, said = browser.new_page(viewport={"width": DESKTOP, "height": 800}), []
@@ -50,7 +50,7 @@ def shared(browser, tmp_path_factory):
 
 @pytest.fixture
 def opened(shared):
-    """The page, as it is opened; at the end nothing may be on its console."""
+    """The open page. At the end, its console must be empty."""
     page, address, said = shared
     page.goto(address)
     yield page
@@ -166,7 +166,7 @@ def test_page_checks_demanded_properties(opened, tmp_path):
         opened.locator("#status", has_text=f"1 {wanted}").wait_for()
         assert verdicts(opened) == [wanted], demand
         assert opened.locator("#proofs .reason").count() == (not verdict), demand
-        assert repr(margin) in opened.inner_text("#proofs")  # also where it is not enough
+        assert repr(margin) in opened.inner_text("#proofs")  # also if it is not enough
         assert opened.get_attribute("#delta", "aria-invalid") is None
 
 

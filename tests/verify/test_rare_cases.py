@@ -1,4 +1,4 @@
-"""What certificates made and changed at random hardly meet: each with the verdict that it must have."""
+"""Cases that random certificates and changes hardly reach, each with its correct verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def linear(weights, target, margin, *, boxed=False):
 
 
 def cuts():
-    """Where weights are cut, they are cut outwards: true claims are lost, no false one is proved."""
+    """Weights are cut outwards: a true claim can be lost, but no false claim is proved."""
     for boxed in (False, True):
         yield False, linear([1.0, -1.0, -TINY], 1, 0.0, boxed=boxed)
         yield boxed, linear([1.0, -1.0, TINY], 1, 0.0, boxed=boxed)
@@ -54,7 +54,7 @@ def short_numbers():
 
 
 def refutations():
-    """A network that has exactly the margin does not miss it; the intervals have their ends."""
+    """A network with exactly the margin does not miss it, and intervals include their ends."""
     net = pp.Network([([[0.5]], [0.25])])
     facts = {
         "format": "proplace-certificate-1",
