@@ -24,7 +24,7 @@ def server():
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request, tmp_path):
-    """Where a new ledger can be made, in each of the databases."""
+    """Locations for a new ledger, in each of the databases."""
     if request.param == "sqlite":
         return str(tmp_path / "promises.db")
     return request.getfixturevalue("server").new()
@@ -45,7 +45,7 @@ def every_kind():
 
 @pytest.fixture(scope="session")
 def lender():
-    """A pipeline, and answers with room around them."""
+    """A pipeline, and counterfactuals with tolerances."""
     return PipelineLender()
 
 

@@ -1,4 +1,4 @@
-"""What somebody found who tried to make a ledger say something false."""
+"""Attempts to make a ledger prove something false."""
 
 from __future__ import annotations
 

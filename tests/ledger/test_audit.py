@@ -33,7 +33,7 @@ def network(sizes, seed, *, bias=True):
 
 
 def exactly_inside(net, other, delta):
-    """Whether every parameter lies within delta, in exact rationals."""
+    """Test in exact rationals if every parameter lies within delta."""
     pairs = zip(net.layers, other.layers, strict=True)
     return all(
         abs(Q(float(q)) - Q(float(p))) <= Q(delta)
@@ -55,7 +55,7 @@ def dense(low, high, steps=41):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("sizes", SHAPES, ids=str)
 def test_verdicts_on_boxes_are_those_of_brute_force(ledger, sizes, bias):
-    """Points, boxes of one and of two sides; every class; signed inputs."""
+    """Points, boxes of one and of two sides, every class, signed inputs."""
     old, new = network(sizes, 1, bias=bias), network(sizes, 2, bias=bias)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(40, 2)) * 1.5
@@ -108,7 +108,7 @@ def test_proved_is_in_set_exactly(tmp_path_factory, seed, share):
 
 
 def test_any_of_promised_sets_will_do(ledger):
-    """Also one of another architecture; the shape alone decides nothing."""
+    """Also a network of another architecture, because the shape alone decides nothing."""
     net, other = network([2, 3, 1], 3), network([2, 2, 2, 1], 4)
     rows = np.array([[2.0, 1.0], [0.5, -0.5]])
     good = rows[(net.predict(rows) == 1) & (other.predict(rows) == 1)]
@@ -144,7 +144,7 @@ def test_ties_go_to_class_that_network_gives(ledger):
 
 
 def test_model_in_float32_must_clear_its_rounding(ledger):
-    """A box that holds in real numbers alone cannot be told; a point without a referee neither."""
+    """A box accepted in real numbers alone is undecided, and so is a point without an original model."""
     old = pp.Network([([[9.0, 0.0]], [0.0])])
     rows = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 2.0], [1.0, 2.0]])
     low = np.array([[1.0, 1.0], [1.0, 1.0 + 2e-8], [1.0, 1.0 + 2e-8], [1.0, 1.5]])
@@ -203,7 +203,7 @@ def test_audit_is_recorded_with_model_counts_and_verdicts(ledger):
 
 
 def test_alarms_are_recorded(ledger):
-    """The network lies in the promised set, and refuses what was said to be proved for it."""
+    """The network lies in the promised set, but refuses a promise that was proved for it."""
     net = pp.Network([([[1.0, 0.0]], [0.0])])
     promise_rows(ledger, net, pp.Shifts.of(net, 0.25), np.array([[-3.0, 0.0], [3.0, 0.0]]))
     audit = ledger.audit(net)

@@ -1,4 +1,4 @@
-"""Audits of real models of scikit-learn, torch and ONNX, which say themselves what they accept."""
+"""Audits of real models of scikit-learn, torch and ONNX, compared with their own predictions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DELTA = 2.0**-6
 
 @functools.cache
 def first(shape):
-    """The pipeline in use; it is not to be changed."""
+    """The current pipeline, which must not be changed."""
     return fitted(SHAPES[shape](), TABLE, DECIDED)
 
 
 @functools.cache
 def second(shape, sizes=(6,)):
-    """A pipeline that was trained anew, a year later; it is not to be changed."""
+    """A pipeline that was trained a year later, which must not be changed."""
     return fitted(SHAPES[shape](), LATER, DECIDED_LATER, sizes=sizes)
 
 
@@ -105,7 +105,7 @@ def test_rounding_of_coordinates_is_bounded(old, new):
     assert b.max() < 1e-6
     rows = TABLE.iloc[:10]
     mine, theirs = base.encode(rows), other.encode(rows)
-    # Codes are floats; what they stand for are the cells, of which the numbers are exact here.
+    # Codes are floats. They stand for the cells, whose numbers are exact here.
     for x, y in zip(mine, theirs, strict=True):
         ours, real = first_layer(net, x), first_layer(other.network, y)
         room = [
@@ -227,7 +227,7 @@ def test_model_of_more_columns_is_undecided(ledger):
 
 
 def test_unknown_labels_are_undecided(ledger):
-    """The others are asked, one by one."""
+    """The others are predicted one by one."""
     pipe = first("standard")
     rows = accepted(pipe)
     numbers = promise(ledger, pipe, rows)
@@ -242,11 +242,11 @@ def test_unknown_labels_are_undecided(ledger):
             assert found[number] == ("holds" if said else "broken")
 
 
-# -- the model itself has the last word ------------------------------------------------------------
+# -- the original model decides ---------------------------------------------------------------------
 
 
 def test_refusal_of_accepted_point_is_alarm(ledger):
-    """A source that changed behind what was read of it."""
+    """An original model that changed after its import."""
     pipe = first("standard")
     rows = accepted(pipe)
     promise(ledger, pipe, rows)
@@ -311,7 +311,7 @@ def test_torch_modules(ledger):
 
 
 def test_batch_norm_counts_as_it_was_trained(ledger):
-    """Delta speaks of the trained weights; a batch norm that moved is another network."""
+    """Delta refers to the trained weights. A batch norm that moved makes another network."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(1)
     old = torch.nn.Sequential(
@@ -456,7 +456,7 @@ def test_renewed_promises_are_proved_and_others_stay(tmp_path):
         assert before.counts["holds"]
         kept = set(before.with_verdict("holds"))
         renewal = before.renew(pp.Proplace(later, DELTA, k=5).fit(LATER))
-        assert ledger.head.entries == before.number  # nothing is issued unless it is asked for
+        assert ledger.head.entries == before.number  # nothing is issued without a request
         frame = renewal.to_frame()
         assert set(frame["person"]) == {
             ids[n] for n in np.flatnonzero(before.verdicts.verdict == 2)

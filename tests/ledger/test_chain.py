@@ -61,7 +61,7 @@ def test_facts_are_written_in_one_way():
 
 
 def test_commitment_binds_each_part():
-    """Which parts there are, where one ends and the next begins, and the salt."""
+    """The commitment depends on each part, on where it ends, and on the salt."""
     salt = bytes(range(32))
     few = [None, b"", b"-", b"1:", b"1", b"11:1", b"0:"]
     seen = {commitment(salt, parts) for parts in itertools.product(few, repeat=3)}

@@ -51,7 +51,7 @@ def test_other_labels_are_never_matched_by_their_place(book, labels):
 
 
 def test_same_labels_in_another_order_are_same_classes(book):
-    """The wanted class has another number in it, and the verdict is that of its own predict."""
+    """The target class has another number in it, and the verdict is that of its own predict."""
     ledger, model, _ = book
     turned = repaying(["refused", "approved"], seed=3)
     audit = ledger.audit(turned)
@@ -115,7 +115,7 @@ def test_new_answers_are_those_of_audited_model(book):
 
 
 def test_classes_are_stated_on_command_line(book, tmp_path):
-    """A file of a module has neither names nor labels; the project file names them."""
+    """A file of a module has neither names nor labels, so the project file gives them."""
     ledger, *_ = book
     rows = torch.zeros(2, 2, dtype=torch.float64)
     torch.onnx.export(module(-1.0).eval(), rows, tmp_path / "m.onnx", verbose=False)

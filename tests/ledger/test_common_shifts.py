@@ -30,7 +30,7 @@ def promise(ledger, model, delta, people, name):
 
 
 def test_every_year_within_same_set(ledger, model):
-    """A delta around the model of last year moves away from what was promised; the set does not."""
+    """A delta around the model of last year leaves the promised set, but the set itself does not."""
     promise(ledger, model, 0.01, slice(0, 8), "a")
     inside, drifting = model, model
     for n in range(1, 4):
@@ -106,7 +106,7 @@ def rounded(model):
 
 
 def test_audit_states_distance_of_rounded_model(ledger, model):
-    """As the docs say: a slightly smaller set bears the rounding."""
+    """As in the docs: a slightly smaller set covers the rounding."""
     promise(ledger, model, 0.01, slice(0, 5), "a")
     edge = rounded(pp.retrain.refit_within(model, *repayments(1, strict=35.0), ledger, epochs=20))
     audit = ledger.audit(edge)

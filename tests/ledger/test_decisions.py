@@ -57,7 +57,7 @@ def test_renewed_promises_keep_their_words(tmp_path):
 
 
 def test_renewal_lists_features_that_only_old_promise_changes(tmp_path):
-    """Less debt was promised; the new answer takes a higher income, and leaves the debt."""
+    """Less debt was promised. The new counterfactual takes a higher income and leaves the debt."""
     table = pd.DataFrame({"income": [60, 60, 95, 99], "debt": [5, 8, 40, 40]})
     person = pd.DataFrame({"income": [60], "debt": [40]})
     rich = pp.Network([([[1.0, 0.0]], [-0.9])])

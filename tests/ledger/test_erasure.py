@@ -89,7 +89,7 @@ def test_erased_promise_keeps_number_dates_and_terms(place, unlike):
         assert ledger.promises(person=PEOPLE[1]).empty
         assert sum(len(group.ids) for group in open_promises(ledger)) == 2
         head = ledger.head
-        assert ledger.erase(PEOPLE[1]) == ()  # nobody knows them any more
+        assert ledger.erase(PEOPLE[1]) == ()  # no other copy exists
         assert ledger.head == head
         assert ledger.verify().valid
 
@@ -212,7 +212,7 @@ def test_erasure_that_is_killed_is_repeated(tmp_path, unlike):
 
 
 def test_erase_reports_reader_of_earlier_state(tmp_path, unlike, monkeypatch):
-    """The write-ahead log cannot be emptied while somebody reads it: that is an error, not a secret."""
+    """The write-ahead log cannot be emptied during a read, which is reported as an error."""
     monkeypatch.setattr(pp.ledger.database, "_WAIT", 50)
     path = tmp_path / "promises.db"
     with pp.Ledger(path) as ledger:
@@ -230,7 +230,7 @@ def test_erase_reports_reader_of_earlier_state(tmp_path, unlike, monkeypatch):
 
 
 def test_erasing_in_postgresql_rewrites_its_files(server, unlike):
-    """The table, its index and what is too long for a row; the write-ahead log is the server's own."""
+    """The table, its index and its long values. The write-ahead log belongs to the server."""
     place = server.new()
     database = place.partition("?")[0].rpartition("/")[2]
     with pp.Ledger(place) as ledger:
@@ -252,7 +252,7 @@ def files_of(server):
 
 
 def test_statistics_of_postgresql_hold_nothing_of_person(server, result):
-    """ANALYZE keeps frequent values of columns; none of those of people."""
+    """ANALYZE stores frequent values of columns, but none of people."""
     import psycopg
 
     place = server.new()
@@ -266,7 +266,7 @@ def test_statistics_of_postgresql_hold_nothing_of_person(server, result):
 
 
 def test_only_owner_can_rewrite_files(server, result):
-    """PostgreSQL merely warns where it does nothing; here it is an error that says who can."""
+    """PostgreSQL only warns if it does nothing. Here it is an error that names who can do it."""
     place = server.new()
     database = place.partition("?")[0].rpartition("/")[2]
     with pp.Ledger(place) as ledger:

@@ -61,7 +61,7 @@ def test_ledger_whose_file_is_replaced_while_open_is_error(book, result, tmp_pat
 
 
 def test_ledger_that_is_overwritten_in_place_is_error(book, result, tmp_path):
-    """The file stays the same one; what is in it is another ledger."""
+    """The file stays the same, but its content is another ledger."""
     with pp.Ledger(tmp_path / "other.db") as other:
         other.issue(result, ["c", "d", "e"])
     with pp.Ledger(book) as ledger:

@@ -270,7 +270,7 @@ def test_days_that_are_none_or_over(book, result):
 
 
 def test_id_is_one_text_however_it_is_given(book, result):
-    """A table makes 7.0 of 7 where another cell is empty; it is the same person."""
+    """A table turns 7 into 7.0 if another cell is empty. It is the same person."""
     book.issue(result, [7, np.int64(8), "carla"])
     assert [person_id(x) for x in (7.0, np.float64(7), "7", 7)] == ["7"] * 4
     refuses(book, "existing", answers(1, 3, net=LATER), [7.0])
@@ -351,7 +351,7 @@ def test_certificate_of_something_else_is_refused(book, result, check, every_kin
 
 
 def test_answer_that_is_not_proved_one_is_refused(book, result):
-    """The person would be told something else than what is proved."""
+    """The person would receive another claim than the proved one."""
     told = result[1].counterfactual.copy()
     told["income"] -= 1
     refuses(book, None, changed(result, 1, counterfactual=told), PEOPLE, word="original units")
@@ -367,7 +367,7 @@ def test_proof_that_does_not_hold_is_refused(book, result):
 
 
 def test_forged_proof_is_found_by_check(book):
-    """Everything fits, but the claim is false: only arithmetic can tell."""
+    """Everything fits, but the claim is false, as only arithmetic shows."""
     good = answers(1)
     bad = np.array([0.3, 0.4])  # refused by the model
     facts = json.loads(good[0].certificate.to_json())
@@ -413,7 +413,7 @@ def test_refusal_in_middle_writes_nothing(ledger, result):
 
 
 def test_answers_about_another_table_are_rejected(ledger, result):
-    """A model decides about all promises of a ledger; one of another table cannot."""
+    """A model decides about all promises of a ledger. A model of another table cannot."""
     ledger.issue(result[:1], ["anna"])
     head = ledger.head
     schema = pp.Schema([pp.Continuous("turnover", 0, 100), pp.Continuous("staff", 0, 50)])
@@ -504,7 +504,7 @@ def test_empty_result_and_empty_ledger(ledger, result):
 
 @pytest.mark.slow
 def test_thousands_of_promises_in_groups_and_by_person(ledger, result):
-    """Issued in parts, as one; groups have one kind of terms and every promise once."""
+    """Issued in parts as at once. Each group has one kind of terms, and every promise occurs once."""
     big = type(result)(list(result) * 900, provenance=result.provenance)
     issued = ledger.issue(big, [f"p{n}" for n in range(len(big))], check=False)
     other = ledger.issue(answers(5, net=LATER), [f"q{n}" for n in range(5)])

@@ -1,4 +1,4 @@
-"""What is peculiar to PostgreSQL; everything else is tested with both databases."""
+"""Special behaviour of PostgreSQL. All other tests use both databases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_database_of_something_else_is_left_alone(server):
     with pytest.raises(LedgerError, match="documents"):
         pp.Ledger(place)
     server.execute(name, "DROP TABLE documents", "CREATE TABLE invoices (id int)")
-    with pp.Ledger(place) as ledger:  # beside tables of other names there is room
+    with pp.Ledger(place) as ledger:  # tables with other names are allowed beside ours
         assert ledger.verify().valid
 
 

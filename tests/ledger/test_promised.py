@@ -1,4 +1,4 @@
-"""What was promised, by results and by a ledger, as a model encodes it."""
+"""The promises of results and of a ledger, as a model encodes them."""
 
 import numpy as np
 import pandas as pd
@@ -74,7 +74,7 @@ def test_answers_are_encoded_as_another_model_does(lender, source, scaler, jobs)
     assert len(found) == len(rows) > 3
     assert np.abs(new.encode(rows) - found.points).max() <= 1e-12
     assert [new.classes[t] for t in found.targets] == ["granted"] * len(found)
-    for n, e in enumerate(answered(lender)):  # the box is what is said to hold, no more and no less
+    for n, e in enumerate(answered(lender)):  # the box is exactly the promised one
         for column, name in enumerate(NUMBERS):
             value = e.counterfactual[name]
             miss = TOLERANCE.get(name, 0.0)
@@ -89,7 +89,7 @@ def test_answers_are_encoded_as_another_model_does(lender, source, scaler, jobs)
 
 
 def test_repair_keeps_all_that_is_promised(lender, source):
-    """The retrained pipeline breaks some; the repaired one accepts all, by its own predict."""
+    """The retrained pipeline breaks some. The repaired one accepts all, by its own predict."""
     new = lender.refusing(2.0)
     rows = pd.DataFrame([e.counterfactual for e in answered(lender)]).infer_objects()
     assert (new.predict(rows) == lender.other).any()
@@ -111,7 +111,7 @@ def test_names_and_people_of_promises(lender, ledger):
 
 
 def test_bare_network_takes_rows_as_they_are(lender, source):
-    """Its classes have no labels: they count as those of the model in use, in its order."""
+    """Its classes have no labels: they count as those of the current model, in its order."""
     model = pp.Model.of(lender.pipe)
     whole, bare = (
         pp.retrain.Promised.of(one, source) for one in (model, pp.Model.of(model.network))

@@ -72,7 +72,7 @@ def expected(promise, row, pipe, wanted):
 
 
 def judged(promise, row, accepted):
-    """The same, where the pipeline was asked before."""
+    """The same, if the pipeline has predicted before."""
     answer = answer_of(promise)
     missing, exact = {}, True
     for name, (low, high) in intervals(promise).items():
@@ -119,7 +119,7 @@ def same(redemption, verdict, missing):
 
 
 def asked(promise, row, model):
-    """What :meth:`Ledger.redeem` finds, of a model that was read once."""
+    """The result of :meth:`Ledger.redeem`, with a model that was imported once."""
     return redeem.compare(promise, row, model, "2026-01-01")[0]
 
 
@@ -158,7 +158,7 @@ def test_several_features_at_once(lender, ledger):
 
 
 def test_model_of_promise_never_breaks_it(lender, ledger):
-    """Nor do the corners of what was promised, asked of the pipeline itself."""
+    """Nor do the corners of the promised box, predicted by the pipeline itself."""
     for number in numbers_of(ledger)[2:]:
         promise = ledger.promise(number)
         ends, own = intervals(promise), promise.terms.model
@@ -213,7 +213,7 @@ def test_redemption_describes_unmet_features(lender, ledger):
     assert json.loads(json.dumps(found.to_dict()))["verdict"] == "not_met"
     much = ledger.redeem(promise.id, row | {"income": float(high) + 3.5}, record=False)
     assert "3.5 dollars too much" in str(much)
-    # All below is promised of the share; "no more than" says nothing to those below its range.
+    # All smaller shares are promised. "No more than" concerns nobody below its range.
     for value, said in ((0.9, "promised is at most"), (-0.5, "promised is 0 to")):
         assert said in str(ledger.redeem(promise.id, row | {"share": value}, record=False))
 
@@ -445,7 +445,7 @@ def test_current_model_decides(lender, ledger):
 
 
 def test_adopted_model_is_one_that_was_given(lender, ledger):
-    """What is kept of a retrained pipeline says what the pipeline says, with scalers of its own."""
+    """A stored copy of a retrained pipeline with its own scalers predicts like the pipeline."""
     other = deciding(applicants(300, 7), seed=3)
     ledger.set_current_model(other)
     rows = applicants(20, 9)
@@ -519,7 +519,7 @@ def test_torch_module_predicts_by_itself(tmp_path):
 
 
 def test_model_with_named_columns_needs_schema(tmp_path):
-    """A network behind a schema made the promise; a classifier of plain numbers comes after it."""
+    """A network with a schema made the promise, and a classifier of plain numbers follows it."""
     from sklearn.linear_model import LogisticRegression
 
     schema, people = INCOME_DEBT, TRAINING
@@ -544,7 +544,7 @@ def test_model_with_named_columns_needs_schema(tmp_path):
 
 
 def test_original_model_decides(lender, ledger):
-    """A pipeline that was changed after it was read: what it says now is what counts."""
+    """The present prediction of a pipeline that changed after its import decides."""
     number = numbers_of(ledger)[0]
     row = answer_of(ledger.promise(number))
     pipe = copy.deepcopy(lender.pipe)
@@ -619,7 +619,7 @@ def test_two_at_once_redeem_it_once(ledger, monkeypatch):
 
     def interrupted(*given):
         monkeypatch.undo()
-        ledger.redeem(number, row)  # somebody else, meanwhile
+        ledger.redeem(number, row)  # another person, meanwhile
         return honest(*given)
 
     monkeypatch.setattr("proplace.ledger.ledger.compare", interrupted)

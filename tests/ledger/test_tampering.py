@@ -58,7 +58,7 @@ def full(place, result, boxed):
 
 
 def unguarded(database):
-    """Drop the triggers: whoever tampers does the same."""
+    """Drop the triggers, as an attacker would."""
     with database.engine.connect() as opened:
         connection = opened.execution_options(proplace_writes=True)
         with connection.begin():
@@ -82,7 +82,7 @@ def ledger(request, tmp_path_factory, result, boxed):
 
 
 def verified(database, *statements, expected=None):
-    """What is found once some statements were executed; they are taken back."""
+    """Return the findings after some statements, which are then undone."""
     with database.engine.connect() as opened:
         connection = opened.execution_options(proplace_writes=True)
         with connection.begin() as transaction:
@@ -103,7 +103,7 @@ def key_of(table, row):
 
 
 def others(value, column):
-    """Other values of the same kind for a cell, and nothing where nothing must be."""
+    """Other values of the same kind for a cell, or nothing for an empty cell."""
     kind = column.type
     if isinstance(kind, sa.LargeBinary):
         given = bytes(value or b"")
@@ -171,7 +171,7 @@ def test_every_inserted_row_is_found(ledger, name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_exchange_of_cells_is_found(ledger, name):
-    """What stands in two rows is exchanged: each value is one that was once written."""
+    """Swap two rows: each value was once written by the ledger."""
     table = tables.metadata.tables[name]
     rows, keys = rows_of(ledger, table), {column.name for column in table.primary_key.columns}
     for column in table.columns:
@@ -199,7 +199,7 @@ def test_whole_rows_that_change_places_are_found(ledger):
 
 
 def test_erased_data_that_comes_back_is_found(ledger):
-    """Also with the right salt: somebody kept a copy."""
+    """Also with the right salt, from a copy."""
     gone = [row for row in rows_of(ledger, tables.entries) if row["kind"] == "erased"]
     (entry,) = Entry(**gone[0]).facts["entries"]
     row = rows_of(ledger, tables.personal)[0]
@@ -244,7 +244,7 @@ def test_verdicts_read_back_as_they_were_written():
     assert verdicts_digest([]) != verdicts_digest(kept)
 
 
-# -- somebody who writes all hashes anew -------------------------------------------------------------
+# -- an attacker who writes all hashes again ---------------------------------------------------------
 
 
 def rewritten(database, change):
@@ -273,7 +273,7 @@ def test_chain_written_anew_is_found_by_head_that_was_kept(ledger):
         ]
 
     statements = rewritten(ledger, tell_otherwise)
-    assert verified(ledger, *statements).valid  # nobody can tell from the inside
+    assert verified(ledger, *statements).valid  # the ledger alone cannot detect this
     found = verified(ledger, *statements, expected=kept_head(ledger))
     assert any("written anew or removed" in problem for problem in found.problems)
 
@@ -320,7 +320,7 @@ def test_database_itself_refuses_changes(place, result, boxed):
 
 
 def test_cells_of_another_kind_are_found(file, tmp_path):
-    """SQLite puts anything anywhere: a text where bytes were, bytes where a text was."""
+    """SQLite stores any type in any column: a text in place of bytes, bytes in place of a text."""
     changed = 0
     for table in tables.metadata.tables.values():
         for column in table.columns:
@@ -364,7 +364,7 @@ def test_flipped_bytes_of_file_are_found(file, tmp_path):
 
 
 def intact(path):
-    """Whether a ledger opens and verifies; the other way out is a clear error, and nothing else."""
+    """Test if a ledger opens and verifies. Otherwise, only a clear error is allowed."""
     try:
         with pp.Ledger(path, create=False) as ledger:
             return ledger.verify().valid

@@ -49,7 +49,7 @@ def people(pipeline):
 
 
 def issue(ledger, explainer, people, name="p", **wishes):
-    """Promises to people whose age and past nobody changes; what became of the answers, by person."""
+    """Promises to people whose age and past cannot change, and the outcomes by person."""
     result = explainer.explain(people, True, immutable=["age", "months_since_default"], **wishes)
     return ledger.issue(result, [f"{name}{n}" for n in range(len(people))], expires=LAST)
 

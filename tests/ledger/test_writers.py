@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 
 def together(*jobs):
-    """Run functions in processes of their own, all at once; their exit statuses."""
+    """Run functions in parallel processes, and return their exit statuses."""
     gate = fork.Event()
 
     def run(job):
@@ -128,7 +128,7 @@ def test_writer_that_fails_leaves_nothing(place, result):
 
 
 def dies_at(statement, job):
-    """Run a job in a process that is killed in front of its n-th statement; whether it was."""
+    """Run a job in a process that is killed before its n-th statement. True if it was."""
 
     def run():
         left = statement
@@ -152,7 +152,7 @@ def dies_at(statement, job):
 
 @pytest.mark.slow
 def test_killed_in_front_of_every_statement(place, result, boxed):
-    """From the first statement that makes the ledger to the last commit; then it is done again."""
+    """From the first statement that makes the ledger to the last commit, then once more."""
 
     def job():
         with pp.Ledger(place) as ledger:
@@ -294,7 +294,7 @@ def test_those_who_make_one_file_at_once_wait_for_each_other(monkeypatch):
 
 
 def test_opening_and_reading_wait_for_no_writer(place, result):
-    """Somebody writes for long; others open the ledger and read what was there before."""
+    """During a long write, others open the ledger and read its previous state."""
     with pp.Ledger(place) as ledger:
         ledger.issue(result, ["a", "b", "c"])
     database = Database(place)

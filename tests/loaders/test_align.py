@@ -1,4 +1,4 @@
-"""Retrained models behind the scalers in use: the pipelines themselves say what they compute."""
+"""Retrained models after the current scalers, compared with the pipelines themselves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_logits_are_those_of_retrained_pipeline(old, new):
     base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
     pipe = fitted(SHAPES[new](), LATER, DECIDED_LATER)
     if new == "robust, ordinal" != old:
-        # One number for three levels; their one-hot columns express that, and the reverse not.
+        # One number for three levels. One-hot columns can express it, but not the reverse.
         assert in_coordinates_of(base, pp.Model.of(pipe)).inputs == base.network.inputs
     if old == "robust, ordinal" != new:
         with pytest.raises(InputError, match="levels of column 'grade' have other distances"):
@@ -56,7 +56,7 @@ def test_logits_are_those_of_retrained_pipeline(old, new):
 @pytest.mark.parametrize("new", SHAPES)
 @pytest.mark.parametrize("old", SHAPES)
 def test_another_model_on_rows_in_use_is_pipeline_itself(old, new):
-    """With its trained layers untouched: only the input transform says where the rows come from."""
+    """With equal trained layers: only the input transform shows the origin of the rows."""
     base = pp.Model.of(fitted(SHAPES[old](), TABLE, DECIDED))
     pipe = fitted(SHAPES[new](), LATER, DECIDED_LATER)
     own = pp.Model.of(pipe)

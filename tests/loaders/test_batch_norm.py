@@ -1,4 +1,4 @@
-"""Delta speaks of the trained weights of models with batch norm: attacks in their own frameworks.
+"""Delta refers to the trained weights of models with batch norm: attacks in their own frameworks.
 
 The trained parameters of a model move by at most delta, at random and along the gradient of the margin,
 and its own framework runs it. A row that is certified must keep its class, whatever is found.
@@ -164,7 +164,7 @@ def test_attacks_reach_proved_margin_behind_linear_layers():
 
 
 def test_delta_of_folded_weights_would_break():
-    """What was certified before batch norm had its place in Delta: attacks break such rows."""
+    """Rows certified while Delta ignored batch norm: attacks break them."""
     module = module_of(("behind",), seed=4)
     with torch.no_grad():
         module[1].weight *= 8.0

@@ -109,7 +109,7 @@ def test_counterfactuals_reach_cutoff_under_every_shift(kind, labels, label):
         answers = pd.DataFrame([e.counterfactual for e in found])[COLUMNS]
         for one in (pipe, *moves):
             assert (chance(one, answers, label) >= p).all()
-        # The cut-off matters: near 0.3 no answer is as probable as 0.9 asks for, and the bound is near.
+        # The cut-off matters: near 0.3, no counterfactual reaches 0.9, and the bound is near.
         assert chance(pipe, answers, label).min() < p + 0.2
         report = pp.certify(pp.Model.of(pipe, cutoff={label: p}), frame, 0.02, target=label)
         robust = frame[report.robust]

@@ -219,7 +219,7 @@ BUILDERS = {
         doubles,
     )
 }
-# Columns of the table behind those of the model, where it has other names for them or none.
+# Columns of the table after those of the model, if it has other names for them or none.
 COLUMNS = {
     "one_input": {"x0": "age", "x1": "income"},
     "several_columns": {"job": "job", "money_0": "age", "money_1": "income"},
@@ -281,7 +281,7 @@ def table_of(name, frame):
 
 
 def run(model, name, frame):
-    """Outputs of Keras itself, given what its inputs ask for."""
+    """Outputs of Keras itself, given its inputs."""
     tensors = model.inputs
     arrays = []
     for tensor in tensors:
@@ -385,7 +385,7 @@ def test_trained_weights_are_never_changed(name):
 
 
 def test_scalers_and_one_hot_columns_need_no_matrix():
-    """Then delta speaks of the trained weights on exactly what they see."""
+    """Delta then refers to the trained weights on exactly their inputs."""
     for name in ("numbers", "several_columns", "batch_norm_in_front", "no_axis"):
         assert NetworkOf(trained(name)).input_transform.matrix is None
 
@@ -693,7 +693,7 @@ def test_float64(binary):
     X = binary.fresh_Z.astype("float32").astype("float64")
     error = np.abs(network.logits(X) - outputs_of(model, X)).max()
     assert error <= 1e-6
-    # What counts is the arithmetic that keras really used.
+    # The arithmetic that keras really used decides.
     assert network.precision == ("float64" if error < 1e-12 else "float32")
 
 
@@ -879,7 +879,7 @@ def test_random_models(data):
 
 
 class IntegerLookup(L.Layer):
-    """What Keras' own layer does, without TensorFlow."""
+    """The computation of Keras' own layer, without TensorFlow."""
 
     invert, num_oov_indices, mask_token, pad_to_max_tokens = False, 1, None, False
 

@@ -1,4 +1,4 @@
-"""Files that are small and ask for much: refused with the limit, in a process with little memory."""
+"""Small files that need much: rejected with the limit, in a process with little memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_long_files_are_not_read(tmp_path, suffix):
         pytest.importorskip("onnx")
     path = tmp_path / f"model{suffix}"
     with path.open("wb") as file:
-        file.truncate(limits.MODEL_BYTES + 1)  # holes take no room
+        file.truncate(limits.MODEL_BYTES + 1)  # holes use no space
     with pytest.raises(ModelFileError, match=r"268,435,457 bytes. At most 256 MiB are read"):
         Model.of(path)
 
@@ -98,7 +98,7 @@ def test_archive_is_rejected_if_its_members_together_unpack_to_more(tmp_path, mo
 
 
 def test_archives_that_lie_about_their_members(tmp_path):
-    """More is packed than is said, or less; neither is unpacked, nor is room made for it."""
+    """The packed size differs from the listed one. Neither is unpacked, and no memory is allocated."""
     much = bomb(1000)
     expected = {}
     for name, member, message in [

@@ -348,7 +348,7 @@ CONSTANTS = {"w": np.float32([[1.0], [2.0], [-1.0]]), "zero": np.float32(0.0), *
 } | {"i0": np.int64([0]), "i1": np.int64([1]), "back": np.int64([1, 0])}  # fmt: skip
 LABEL = {"bool": TensorProto.BOOL, "int": TensorProto.INT64, "text": TensorProto.STRING}
 
-# Each says something else than the logits: nodes, float outputs, label outputs and their type.
+# Each contradicts the logits: nodes, float outputs, label outputs and their type.
 CONTRADICTIONS = {
     "one_minus_sigmoid": ([*P, node("Sub", ["one", "p"], ["q"])], ["q"], [], "int"),
     "less": ([*ONE, node("Less", ["z", "many"], ["k"])], [], ["k"], "bool"),
@@ -445,7 +445,7 @@ CONTRADICTIONS = {
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_outputs_that_contradict_logits_are_refused(name, tmp_path):
-    """By what the graph says, before it is run."""
+    """From the content of the graph, before it runs."""
     nodes, outputs, labels, kind = CONTRADICTIONS[name]
     path = tmp_path / "model.onnx"
     write(path, nodes, CONSTANTS, outputs=outputs, labels=labels, label_type=LABEL[kind])
@@ -464,7 +464,7 @@ def test_outputs_that_contradict_logits_are_refused(name, tmp_path):
     ids=lambda last: last.op_type,
 )
 def test_values_by_name_are_not_worked_out_further(tmp_path, last):
-    """What a ZipMap makes is no array; no exporter goes on from there."""
+    """The output of a ZipMap is not an array, and no exporter continues after it."""
     nodes = [*SOFT, node("ZipMap", ["s"], ["named"], classlabels_int64s=[0, 1]), last]
     path = write(tmp_path / "model.onnx", nodes, CONSTANTS, outputs=("q",))
     with pytest.raises(ModelNotSupportedError, match=r"takes values by name, which is not read"):
@@ -638,7 +638,7 @@ def test_constants_keep_their_rounding(tmp_path):
 @pytest.mark.parametrize("kind", ["FLOAT16", "BFLOAT16"])
 @pytest.mark.parametrize("whole", [False, True])
 def test_casts_to_half_precision_are_rejected(tmp_path, kind, whole):
-    """Whether rows, neurons or constants are cast."""
+    """Rows, neurons or constants can be cast."""
     to, back = getattr(TensorProto, kind), {"to": TensorProto.FLOAT}
     rows = [
         node("Cast", ["x"], ["u"], to=to),
@@ -664,9 +664,9 @@ def test_casts_to_half_precision_are_rejected(tmp_path, kind, whole):
             Model.of(path) if whole else NetworkOf(path)
 
 
-# -- whole models: onnxruntime itself gives the classes ------------------------------------------
+# -- pipelines: onnxruntime itself gives the classes ----------------------------------------------
 
-# What skl2onnx itself does not write: a missing category, 'passthrough' as a step, both at once.
+# Exports that skl2onnx does not write: a missing category, 'passthrough' as a step, both at once.
 NOT_EXPORTED = {"imputer", "imputer behind a scaler", "nested", "infrequent dropped"}
 
 
@@ -797,7 +797,7 @@ def test_other_maps_are_refused(tmp_path):
 
 
 def embedded(tmp_path, *, place=2, table="V"):
-    """Two numbers and a category of three vectors; one logit comes out."""
+    """Two numbers and a category of three vectors give one logit."""
     constants = {
         "numbers": np.int64([0, 1]),
         "place": np.int64(place),
@@ -834,7 +834,7 @@ def test_embeddings_and_batch_norm_in_front(tmp_path):
 
 
 def test_single_logit_is_no_probability(tmp_path):
-    """Rows whose logits happen to lie between 0 and 1 are of class 1, by the referee as well."""
+    """Rows whose logits happen to lie between 0 and 1 are of class 1, also by the original."""
     model = Model.of(embedded(tmp_path))
     X = np.column_stack([np.random.default_rng(0).normal(0, 2, (300, 2)), np.zeros(300)])
     z = model.network.logits(model.encode(X))[:, 0]

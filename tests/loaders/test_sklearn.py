@@ -83,7 +83,7 @@ def test_every_prediction_is_source_s_own(name, classifier):
 
 @pytest.mark.parametrize("name", ["scaler and one-hot", "drop first", "drop chosen", "ordinal"])
 def test_plain_pipeline_needs_no_matrix(name):
-    """Then delta speaks of the trained weights on exactly what they see."""
+    """Delta then refers to the trained weights on exactly their inputs."""
     frame, y = people()
     model = Model.of(fitted(name, "mlp", frame, y))
     assert model.network.input_transform.matrix is None
@@ -170,7 +170,7 @@ def test_several_classes_with_labels():
 
 
 def test_probabilities_that_are_all_0_or_1():
-    """Far from every boundary a sigmoid of each logit says the same as their softmax."""
+    """Far from every boundary, a sigmoid of each logit gives the class of their softmax."""
     frame, _ = people()
     y = np.array(["bad", "fair", "good"])[np.digitize(frame.income, [45_000, 55_000])]
     mlp = MLPClassifier((4,), max_iter=2, random_state=0)
@@ -354,7 +354,7 @@ def test_other_labels_than_model_s_are_refused():
 
 
 def test_numbers_that_are_yes_or_no_or_few_levels():
-    """The model scales them as numbers; the user says what they are."""
+    """The model scales them as numbers, and the user describes them."""
     frame, y = people()
     frame = frame.assign(owner=(frame.sex == "m").astype(int), rooms=frame.age % 4 + 1)
     columns = ["income", "owner", "rooms"]
@@ -711,7 +711,7 @@ def three(frame):
 
 
 def probabilities(z):
-    """What scikit-learn makes of logits: of one of them both probabilities."""
+    """The probabilities of scikit-learn: both from one logit."""
     z = np.hstack([np.zeros_like(z), z]) if z.shape[1] == 1 else z
     P = np.exp(z - z.max(axis=1, keepdims=True))
     return P / P.sum(axis=1, keepdims=True)

@@ -26,7 +26,7 @@ prune = pytest.importorskip("torch.nn.utils.prune")
 nn = torch.nn
 F = torch.nn.functional
 
-WIDTH = 5  # columns of the table; of modules with categories the first and the fourth are such
+WIDTH = 5  # columns of the table. In modules with categories, these are the first and the fourth
 LABELS = (4, 3)
 MEAN, STD = [50_000.0, 40.0, 0.0], [12_000.0, 11.0, 2.0]
 
@@ -46,7 +46,7 @@ def head(inputs, *widths, outputs=1, last=()):
 
 
 class Front(nn.Module):
-    """What subclasses do to a row, then Linear layers."""
+    """Steps of subclasses on a row, then Linear layers."""
 
     width = WIDTH
 
@@ -244,7 +244,7 @@ def normed(*places, outputs=1, bias=True):
 
 
 def settled(module, X, *, spread=1.0):
-    """Give batch norms statistics, and weights of both signs; then evaluation mode."""
+    """Give batch norms statistics and weights of both signs, then evaluation mode."""
     generator = torch.Generator().manual_seed(7)
     module.train()
     with torch.no_grad():
@@ -384,7 +384,7 @@ def test_table_of_categories_alone():
 
 
 class Recording(OneEmbedding):
-    """A module that records its rows; each copy has a record of its own."""
+    """A module that records its rows. Each copy has its own record."""
 
     def prepare(self):
         super().prepare()
@@ -601,7 +601,7 @@ def test_layers_that_are_left_out():
 
 
 class SharedReLU(nn.Module):
-    """One ReLU module, registered last and used twice; the loss is registered too."""
+    """One ReLU module, registered last and used twice. The loss is registered, too."""
 
     def __init__(self):
         super().__init__()
@@ -782,7 +782,7 @@ def test_chain_refuses_other_layers():
 
 
 def test_relu_around_batch_norm():
-    """relu(norm(relu(z))) is no layer; either ReLU may go."""
+    """relu(norm(relu(z))) is not a layer. Remove one ReLU."""
     norm = settled(nn.Sequential(nn.BatchNorm1d(4)), np.random.default_rng(0).random((9, 4)))
     first, last = nn.Linear(WIDTH, 4), nn.Linear(4, 1)
     with pytest.raises(
@@ -1023,7 +1023,7 @@ def test_several_tensors():
 
 
 def test_modules_that_test_their_rows_are_read():
-    """Asserts about shapes are followed; what branches on values is not."""
+    """Asserts about shapes are followed. Branches on values are rejected."""
 
     def asserting(m, x):
         assert x.shape[1] == WIDTH

@@ -1,4 +1,4 @@
-"""Laws of grids: ``floor``, ``ceil``, ``nearest`` and ``beside``, against the list of all legal values."""
+"""Laws of grids: ``floor``, ``ceil``, ``nearest`` and ``beside`` against a list of legal values."""
 
 from __future__ import annotations
 
