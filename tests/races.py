@@ -268,7 +268,8 @@ def _replay(entries, promises, documents):
             state.audits[row["seq"]] = facts
         elif kind == "approved":
             seen, _ = state.audits[facts["audit"]]["head"].split(":")
-            later = [n for n in state.issued if n > int(seen)]
+            gone = state.closed.keys() | state.erased
+            later = [n for n in state.issued if n > int(seen) and n not in gone]
             assert not later, f"audit {facts['audit']} was approved without a verdict on {later}"
         elif kind == "issued":
             model = json.loads(documents[facts["terms"]])["model"]

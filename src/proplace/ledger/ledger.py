@@ -41,7 +41,6 @@ from proplace.ledger.promise import (
     HEAD,
     audited,
     entry_number,
-    issued_after,
     latest_model,
     open_groups,
     page_rows,
@@ -49,6 +48,7 @@ from proplace.ledger.promise import (
     promise_of,
     promise_rows,
     renewed_into,
+    without_verdict,
 )
 from proplace.ledger.redeem import (
     Redemption,
@@ -472,7 +472,7 @@ class Ledger:
     def approve(self, audit: int, note: str = "") -> Entry:
         """Approve an audited model and make it the current one.
 
-        The audit must have a verdict on every promise that was issued until now.
+        The audit must have a verdict on every promise that is open today.
 
         Parameters
         ----------
@@ -484,16 +484,15 @@ class Ledger:
         Raises
         ------
         LedgerError
-            There is no such audit, promises were issued since, or the columns of the model are not
-            those of the promises.
+            There is no such audit, it has no verdict on an open promise, or the columns of the model
+            are not those of the promises.
         """
         with self._database.write(self._actor) as writer:
-            facts = audited(writer.connection, audit)
-            model = str(facts["model"])
-            if later := issued_after(writer.connection, Head.parse(facts["head"])):
+            model = str(audited(writer.connection, audit)["model"])
+            if missed := without_verdict(writer.connection, audit, writer.time[:10]):
                 raise LedgerError(
-                    f"{later:,} promises were issued since audit {audit}, which has no verdict on them. "
-                    "Audit the model again and approve that audit",
+                    f"audit {audit} has no verdict on {missed:,} of the open promises. Audit the model "
+                    "again and approve that audit",
                     name="audit",
                     value=audit,
                 )

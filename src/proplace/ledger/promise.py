@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from proplace.certification import Proof
     from proplace.core.network import Array
     from proplace.core.request import Request
-    from proplace.ledger.chain import Head
     from proplace.ledger.terms import Terms
     from proplace.loaders.model import Model
     from proplace.schema.values import Label
@@ -478,10 +477,12 @@ def latest_model(connection: sa.Connection) -> Model | None:
     return None if terms is None else Archive(connection).terms(terms).model
 
 
-def issued_after(connection: sa.Connection, head: Head) -> int:
-    """Return the number of promises after a head."""
-    later = tables.promises.c.id > head.entries
-    count: int = connection.execute(sa.select(sa.func.count()).where(later)).scalar_one()
+def without_verdict(connection: sa.Connection, audit: int, day: str) -> int:
+    """Return the number of promises that are open on a day and have no verdict in an audit."""
+    v, p = tables.verdicts.c, tables.promises.c
+    judged = sa.exists().where(v.audit == int(audit), v.promise == p.id)
+    query = sa.select(sa.func.count()).select_from(tables.promises).where(is_open(day), ~judged)
+    count: int = connection.execute(query).scalar_one()
     return count
 
 
