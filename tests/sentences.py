@@ -367,7 +367,7 @@ class Judge:
                 continue
             value = Fraction(repr(float(after)))
             low, high = e.guaranteed_ranges.get(name, (after, after))
-            if change.one_sided and feature.drafted:
+            if change.one_sided and feature.is_drafted:
                 wrong.append(f"{name} up to an end that nobody declared")
             if change.cut:
                 wrong += [] if _cuts(change.low, value) else [f"other digits of {name}"]
@@ -405,7 +405,7 @@ class Judge:
         return []
 
     def _not_fixed(self, e):
-        if any(isinstance(f, pp.Continuous) and f.drafted for f in self.features):
+        if any(isinstance(f, pp.Continuous) and f.is_drafted for f in self.features):
             return ["fixed without declared ranges"]
         if len(self.oracle.layers) > 1:
             return []
@@ -489,7 +489,8 @@ class World:
         if missing is not None and step is not None:
             missing = lower + step * round((missing - lower) / step)
         return pp.Continuous(
-            name, lower, upper, step=step, unit=unit, drafted=self.drafted, missing=missing,
+            name, lower, upper, step=step, unit=unit, missing=missing,
+            drafted=(lower, upper) if self.drafted else None,
             label=f"the {name}",
         )  # fmt: skip
 

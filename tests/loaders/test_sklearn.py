@@ -271,6 +271,15 @@ def test_schema_that_is_not_model_s_is_refused(features, message):
         Model.of(pipe).with_schema(Schema(features))
 
 
+@pytest.mark.parametrize("ranges", [None, {"ratio": (0.1, 0.5)}])
+def test_drafted_schema_fits_model_that_scales(ranges):
+    table = pd.DataFrame({"ratio": [0.003, 0.25, 0.618, 0.879], "age": [20, 30, 41, 60]})
+    pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, [0, 1, 0, 1])
+    drafted = Schema.infer(table, increasing=["age"]).restrict(ranges=ranges)
+    model = Model.of(pipe).with_schema(drafted)
+    np.testing.assert_allclose(model.encode(table), Model.of(pipe).encode(table), atol=1e-12)
+
+
 def in_float32(scaling, form):
     """A scaling as an exported file holds it, and as it is read back."""
     offset, scale = np.float64(scaling)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import datetime
 import re
 import warnings
@@ -14,7 +15,7 @@ import pytest
 
 from proplace.core.errors import DraftWarning, OptionError, SchemaError
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
-from proplace.schema.infer import is_protected
+from proplace.schema.infer import is_protected, with_range
 from support.errors import raises
 
 
@@ -38,7 +39,15 @@ def test_each_kind_of_column():
         }
     )
     schema = Schema.infer(frame, immutable=["flag"], increasing=["count"], decreasing=["ordered"])
-    assert list(schema.features) == [
+    found = [
+        dataclasses.replace(f, drafted=None, default_scaling=None)
+        if isinstance(f, Continuous)
+        else f
+        for f in schema.features
+    ]
+    assert schema.by_name["real"].default_scaling == (0.123, 2.877)
+    assert schema.by_name["real"].drafted == (0.12, 3.0)
+    assert found == [
         Continuous("count", 3, 7, step=1, direction="increasing"),
         Binary("flag", immutable=True),
         Binary("flag_float"),
@@ -46,7 +55,7 @@ def test_each_kind_of_column():
         Continuous("whole", 1, 5, step=1),
         Continuous("tenth", 0.1, 3, step=0.1),
         Continuous("cent", 0.01, 3, step=0.01),
-        Continuous("real", 0.12, 3, step=0.02, scaling=(0.123, 2.877)),
+        Continuous("real", 0.12, 3, step=0.02),
         Binary("two", ["a", "b"]),
         Categorical("three", ["a", "b", "c"]),
         Categorical("pandas", ["z", "y", "x"]),
@@ -221,6 +230,36 @@ def test_codes_that_stand_apart_are_pointed_out_once(values, codes):
         assert f"'a' has the value{'s' if ' ' in codes else ''} {codes} in {rows} row" in texts[0]
     assert (schema.lower[0], schema.upper[0]) == (0.0, 1.0)  # codes stay in the range
     assert not schema.problems(frame)
+
+
+def test_imputed_mean_does_not_refine_drafted_step():
+    late = np.array([0.0, 1.0, 2.0, 4.0, 1.0, 0.0])
+    found = with_range(Continuous("late", scaling=(0.7, 1.1), missing=0.72), late)
+    assert (found.lower, found.upper, found.step) == (0.0, 4.0, 1.0)
+    below = with_range(Continuous("late", scaling=(0.7, 1.1), missing=-0.5), late)
+    assert (below.lower, below.step) == (-1.0, 1.0)
+
+
+def test_edited_end_of_drafted_file_is_declared(tmp_path):
+    path = tmp_path / "schema.yaml"
+    Schema.infer(pd.DataFrame({"loan": [500, 900, 700], "debt": [0, 30, 10]})).write(path)
+    assert path.read_text().startswith("# drafted: ")
+    assert Schema.read(path).declared == set()
+    path.write_text(path.read_text().replace("upper: 900", "upper: 800"))
+    loan = Schema.read(path).by_name["loan"]
+    assert loan.declared == (None, 800.0)
+    assert loan.widened(1000.0).declared == (None, 1000.0)
+    assert loan.widened(100.0).declared == (None, 800.0)
+    narrow = Schema.read(path).restrict(ranges={"loan": (500, None), "debt": (None, 40)})
+    assert [f.declared for f in narrow.features] == [(500.0, 800.0), (None, 40.0)]
+
+
+def test_edited_range_of_drafted_file_keeps_encoding(tmp_path):
+    table, path = pd.DataFrame({"loan": [500, 900, 700]}), tmp_path / "schema.yaml"
+    drafted = Schema.infer(table)
+    drafted.write(path)
+    path.write_text(path.read_text().replace("upper: 900", "upper: 2000"))
+    np.testing.assert_array_equal(Schema.read(path).encode(table), drafted.encode(table))
 
 
 def test_advice_about_code_keeps_counterfactuals_away_from_it():

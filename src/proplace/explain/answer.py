@@ -83,7 +83,7 @@ class OnePerson:
                 return found
             return [self._with_ranges(finding) for finding in found]
         drafted = any(
-            isinstance(f, Continuous) and f.drafted and not f.immutable
+            isinstance(f, Continuous) and f.is_drafted and not f.immutable
             for f in self.schema.features
         )
         if found[0].status not in _UNANSWERED or self.clock.expired or drafted:

@@ -541,7 +541,7 @@ def _column_units(model: Model, rows: Array, *, table: bool) -> Array:
             units[span] = 1.0
         elif isinstance(feature, Ordinal):
             units[span] = (feature.numbers[-1] - feature.numbers[0]) / feature.scale
-        elif feature.lower is not None and feature.upper is not None and not feature.drafted:
+        elif feature.lower is not None and feature.upper is not None and not feature.is_drafted:
             units[span] = (feature.upper - feature.lower) / feature.scale
     return units
 

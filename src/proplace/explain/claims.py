@@ -423,10 +423,8 @@ def _range_of(feature: Continuous | Ordinal) -> tuple[float, float]:
     """Return the declared ends of a feature. A drafted range has none."""
     if isinstance(feature, Ordinal):
         return feature.numbers[0], feature.numbers[-1]
-    if feature.drafted:
-        return -math.inf, math.inf
-    least = -math.inf if feature.lower is None else float(feature.lower)
-    return least, math.inf if feature.upper is None else float(feature.upper)
+    least, most = feature.declared
+    return -math.inf if least is None else least, math.inf if most is None else most
 
 
 def _decimal(value: Any) -> Decimal:

@@ -306,12 +306,11 @@ def _promised_words(feature: Continuous, ends: Interval, value: float) -> str:
     low, high = ends
     if low == high:
         return amount(feature, low, exact=True)
-    upper = None if feature.drafted else feature.upper
-    lower = None if feature.drafted else feature.lower
+    lower, upper = feature.declared
     # a tolerance, or a person outside of the range, may extend the interval beyond its end
-    if high == upper and value < low:
+    if upper is not None and high == upper and value < low:
         return f"at least {amount(feature, low, exact=True)}"
-    if low == lower and value > high:
+    if lower is not None and low == lower and value > high:
         return f"at most {amount(feature, high, exact=True)}"
     return f"{amount(feature, low, unit=False, exact=True)} to {amount(feature, high, exact=True)}"
 

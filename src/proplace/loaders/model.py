@@ -852,7 +852,9 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
                 f"outside of its range ({given.lower!r} to {given.upper!r}). Widen the range",
                 name=own.name,
             )
-        return dataclasses.replace(given, scaling=own.scaling, missing=own.missing)
+        return dataclasses.replace(
+            given, scaling=own.scaling, default_scaling=None, missing=own.missing
+        )
     assert not isinstance(own, Continuous)  # noqa: S101  (both are labels)
     assert not isinstance(given, Continuous)  # noqa: S101
     if set(own.labels) != set(given.labels):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Direction = Literal["increasing", "decreasing"]
 Scaling = Literal["minmax", "none"] | tuple[float, float]
+Ends = tuple[float | None, float | None]
 
 
 FINEST = 1e12
@@ -44,13 +45,14 @@ class _Feature(values.Checked):
     _CONVERT: ClassVar[Mapping[str, values.Convert]] = {
         "name": values.name,
         "immutable": values.boolean,
-        "drafted": values.boolean,
+        "drafted": values.ends,
         "label": values.text,
         "missing": values.label,
         "lower": values.finite,
         "upper": values.finite,
         "step": values.positive,
         "scaling": values.scaling,
+        "default_scaling": values.offset_and_scale,
         "direction": values.choice("increasing", "decreasing"),
         "max_increase": values.not_negative,
         "max_decrease": values.not_negative,
@@ -91,7 +93,10 @@ class Continuous(_Feature):
         Encoding: ``"minmax"`` maps ``lower`` to 0 and ``upper`` to 1, ``"none"``
         keeps the value, a pair ``(offset, scale)`` gives ``(value - offset) / scale``
         (for a ``StandardScaler``, its mean and standard deviation). Default: the scaling of the
-        model if it scales its own inputs, otherwise ``"minmax"``.
+        model if it scales its own inputs, otherwise ``default_scaling``, otherwise ``"minmax"``.
+    default_scaling
+        A pair ``(offset, scale)`` for models that do not scale their own inputs. Drafts and restricted
+        features have it, so that another range does not change the encoding.
     immutable
         The person's value cannot change.
     direction
@@ -99,8 +104,9 @@ class Continuous(_Feature):
     max_increase, max_decrease
         Largest rise and fall of the person's value.
     drafted
-        True if the range was drafted from a table. Such a range guides the search, but proves nothing
-        about values beyond it.
+        The ends that were drafted from a table, None for an end that was not. While ``lower`` or
+        ``upper`` equals its drafted end, it guides the search, but proves nothing about values beyond
+        it. Any other end is declared.
     unit, label
         Words for reports.
     missing
@@ -121,10 +127,11 @@ class Continuous(_Feature):
     _: KW_ONLY
     step: float | None = None
     scaling: Scaling | None = None
+    default_scaling: tuple[float, float] | None = None
     direction: Direction | None = None
     max_increase: float | None = None
     max_decrease: float | None = None
-    drafted: bool = False
+    drafted: Ends | None = None
     unit: str | None = None
     kind: ClassVar[Literal["continuous"]] = "continuous"
 
@@ -157,21 +164,42 @@ class Continuous(_Feature):
     @property
     def offset(self) -> float:
         """Original value that is encoded as 0."""
-        if isinstance(self.scaling, tuple):
-            return self.scaling[0]
+        if self._pair is not None:
+            return self._pair[0]
         return cast("float", self.lower) if self._minmax else 0.0
 
     @property
     def scale(self) -> float:
         """Difference of two original values whose codes differ by 1."""
-        if isinstance(self.scaling, tuple):
-            return self.scaling[1]
+        if self._pair is not None:
+            return self._pair[1]
         return cast("float", self.upper) - cast("float", self.lower) if self._minmax else 1.0
+
+    @property
+    def _pair(self) -> tuple[float, float] | None:
+        """The given offset and scale."""
+        if isinstance(self.scaling, tuple):
+            return self.scaling
+        return self.default_scaling if self.scaling is None else None
 
     @property
     def settled(self) -> bool:
         """True if the encoding is complete without a model."""
-        return self.scaling is not None or self._minmax
+        return self.scaling is not None or self.default_scaling is not None or self._minmax
+
+    @property
+    def declared(self) -> Ends:
+        """The declared ends of the range, None in place of an end that is drafted or unbounded."""
+        low, high = self.drafted or (None, None)
+        return (
+            None if self.lower == low else self.lower,
+            None if self.upper == high else self.upper,
+        )
+
+    @property
+    def is_drafted(self) -> bool:
+        """True if an end of the range was drafted from a table."""
+        return self.declared != (self.lower, self.upper)
 
     def on_steps(self, low: float, high: float) -> tuple[float, float]:
         """Return the outermost legal values between two ends, if the steps went on beyond the range."""
@@ -185,7 +213,10 @@ class Continuous(_Feature):
 
     def with_ends(self, low: float | None, high: float | None) -> Continuous:
         """Return the feature with other ends of its range, encoded as before."""
-        scaling: Scaling = "none" if self.scaling == "none" else (self.offset, self.scale)
+        pair = self.offset, self.scale
+        if self.scaling is None:
+            return replace(self, lower=low, upper=high, default_scaling=pair)
+        scaling: Scaling = "none" if self.scaling == "none" else pair
         return replace(self, lower=low, upper=high, scaling=scaling)
 
     def widened(self, own: float) -> Continuous:
@@ -193,12 +224,19 @@ class Continuous(_Feature):
         low, high = self.lower, self.upper
         try:
             if high is not None and own > high:
-                return self.with_ends(low, self.on_steps(own, own + (self.step or 0.0))[0])
-            if low is not None and own < low:
-                return self.with_ends(self.on_steps(own - (self.step or 0.0), own)[1], high)
+                high = self.on_steps(own, own + (self.step or 0.0))[0]
+            elif low is not None and own < low:
+                low = self.on_steps(own - (self.step or 0.0), own)[1]
+            else:
+                return self
+            found = self.with_ends(low, high)
         except SchemaError:  # too far away for the steps
             return replace(self, step=None).widened(own)
-        return self
+        if self.drafted is None:
+            return found
+        kept = zip((low, high), self.declared, strict=True)
+        first, last = (end if known is None else None for end, known in kept)
+        return replace(found, drafted=(first, last))
 
     @property
     def _minmax(self) -> bool:

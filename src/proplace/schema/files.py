@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 FORMAT = "proplace-schema-1"
 _YAML = (".yaml", ".yml")
 _KEYS = ("format", "features", "rules")
+_ON_DRAFTS = """\
+# drafted: the ends of the range that were taken from the table. Nothing is proved beyond them.
+# Another lower or upper is declared. If they are right as they are, delete their key drafted.
+"""
 
 
 def read(path: Path, make: Callable[..., Schema]) -> Schema:
@@ -77,7 +81,10 @@ def text_of(schema: Schema, suffix: str) -> str:
     data: dict[str, Any] = {"format": FORMAT, **to_dict(schema)}
     if not schema.rules:
         del data["rules"]
-    return _yaml_text(data) if suffix in _YAML else _json_text(data)
+    if suffix not in _YAML:
+        return _json_text(data)
+    drafted = any("drafted" in feature for feature in data["features"])
+    return (_ON_DRAFTS if drafted else "") + _yaml_text(data)
 
 
 def _suffix(path: Path) -> str:

@@ -127,12 +127,12 @@ def _number(name: str, column: Array, scaling: Encoding) -> Continuous | Binary:
         return Binary(name)
     low, high = float(known[0]), float(known[-1])
     lower, upper, step = readable_grid(column) or (low, high, None)
-    encoding: tuple[float, float] | None = None
+    found = Continuous(name, lower, upper, step=step, scaling="none", drafted=(lower, upper))
     if scaling == "standard":
-        encoding = float(np.mean(column)), float(np.std(column))
-    elif scaling == "minmax" and (lower, upper) != (low, high):
-        encoding = low, high - low  # of the table, not of the range around it
-    return Continuous(name, lower, upper, step=step, scaling=encoding)
+        return replace(found, scaling=(float(np.mean(column)), float(np.std(column))))
+    # of the table, not of the range around it
+    default = (low, high - low) if scaling == "minmax" else None
+    return replace(found, scaling=None, default_scaling=default)
 
 
 def _check_varies(name: str, known: list[Any]) -> None:
@@ -151,32 +151,34 @@ def _check_varies(name: str, known: list[Any]) -> None:
 def with_range(feature: Continuous, cells: Array) -> Continuous:
     """Return a number with the range and the readable step of the finite ``cells``.
 
-    The range includes the imputed value. A feature stays as it is if all cells are equal, or if the
-    steps are too fine for its scaling.
+    The range includes the imputed value, which has no influence on the step. A feature stays as it is
+    if all cells are equal, or if the steps are too fine for its scaling.
 
     Examples
     --------
     >>> with_range(Continuous("age", scaling=(40.0, 12.0)), np.array([17.0, 33.0, 90.0, np.nan]))
-    Continuous('age', 17, 90, step=1, scaling=(40.0, 12.0), drafted=True)
+    Continuous('age', 17, 90, step=1, scaling=(40.0, 12.0), drafted=(17.0, 90.0))
     """
     known = cells[np.isfinite(cells)]
-    if feature.missing is not None:
-        known = np.append(known, float(feature.missing))
-    grid = readable_grid(known) if len(known) and np.ptp(known) > 0.0 else None
+    imputed = [] if feature.missing is None else [float(feature.missing)]
+    if len(np.unique(known)) < 2:  # no other number to draft a step from
+        known, imputed = np.append(known, imputed), []
+    grid = readable_grid(known, imputed) if len(np.unique(known)) > 1 else None
     if grid is None or abs(feature.offset) > FINEST * grid[2]:
         return feature
     lower, upper, step = grid
-    return replace(feature, lower=lower, upper=upper, step=step, drafted=True)
+    return replace(feature, lower=lower, upper=upper, step=step, drafted=(lower, upper))
 
 
-def readable_grid(values: Array) -> tuple[float, float, float] | None:
+def readable_grid(values: Array, also: Sequence[float] = ()) -> tuple[float, float, float] | None:
     """Return the ends and the step of a grid around some numbers, with values that are easy to read.
 
     If most numbers have at most two decimals, the step is the largest round number that they are
     multiples of: 1, 2, 2.5 or 5 times a power of ten, or 12. Otherwise it is a round number near a
     hundredth of the range without its tails. A value needs at most six digits, unless the range is tiny
-    compared with its numbers. The ends are multiples of the step. Returns None if scaling would merge
-    neighbouring steps.
+    compared with its numbers. The ends are multiples of the step. The range includes the numbers in
+    ``also``, which have no influence on the step. Returns None if scaling would merge neighbouring
+    steps.
 
     Examples
     --------
@@ -187,7 +189,7 @@ def readable_grid(values: Array) -> tuple[float, float, float] | None:
     >>> readable_grid(np.array([0.0137, 0.9213])), readable_grid(np.array([5.0, 12345678.0]))
     ((0.01, 0.93, 0.01), (0.0, 12345700.0, 100.0))
     """
-    low, high = float(values.min()), float(values.max())
+    low, high = min([*also, float(values.min())]), max([*also, float(values.max())])
     step = _common_step(np.unique(values)) or _round_number(_spread(values) / _STEPS)
     finest = Decimal(repr(max(abs(low), abs(high)))).adjusted() + 1 - _DIGITS
     if 10 * Decimal(1).scaleb(finest) <= Decimal(high) - Decimal(

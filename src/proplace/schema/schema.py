@@ -389,7 +389,8 @@ class Schema(values.Checked):
         --------
         >>> schema = Schema([Continuous("age", 18, 90, step=1), Binary("member")])
         >>> schema.restrict(immutable=["member"], ranges={"age": (30, None)}).features
-        (Continuous('age', 30, 90, step=1, scaling=(18.0, 72.0)), Binary('member', immutable=True))
+        (Continuous('age', 30, 90, step=1, default_scaling=(18.0, 72.0)),
+         Binary('member', immutable=True))
         """
         ranges = ranges or {}
         options: dict[str, Collection[str]] = {
@@ -463,12 +464,16 @@ class Schema(values.Checked):
     @property
     def declared(self) -> frozenset[str]:
         """Names of the features whose values are declared, and not drafted from a table."""
-        return frozenset(f.name for f in self.features if not getattr(f, "drafted", False))
+        return frozenset(
+            f.name for f in self.features if not (isinstance(f, Continuous) and f.is_drafted)
+        )
 
     def unscaled(self) -> Schema:
         """Return the same features without a scaling, for models that scale their own inputs."""
         features = [
-            replace(feature, scaling=None) if isinstance(feature, Continuous) else feature
+            replace(feature, scaling=None, default_scaling=None)
+            if isinstance(feature, Continuous)
+            else feature
             for feature in self.features
         ]
         return Schema(features, rules=self.rules)
@@ -715,9 +720,9 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
             name="ranges",
             value=ends,
         )
-    beyond = not feature.drafted and (
-        (feature.lower is not None and (low is None or low < feature.lower))
-        or (feature.upper is not None and (high is None or high > feature.upper))
+    least, most = feature.declared
+    beyond = (least is not None and (low is None or low < least)) or (
+        most is not None and (high is None or high > most)
     )
     if beyond:
         raise OptionError(
@@ -727,7 +732,11 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
             value=ends,
         )
     found = _between(feature, low, high)
-    return replace(found, drafted=feature.drafted and None in ends)
+    if feature.drafted is None:
+        return found
+    kept = zip(ends, feature.declared, (found.lower, found.upper), strict=True)
+    first, last = (end if given is known is None else None for given, known, end in kept)
+    return replace(found, drafted=(first, last))
 
 
 def _between(feature: Continuous, low: float | None, high: float | None) -> Continuous:

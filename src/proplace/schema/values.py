@@ -439,14 +439,30 @@ def scaling(value: Any, place: str) -> str | tuple[float, float]:
     """Return ``"minmax"``, ``"none"`` or a pair of offset and scale."""
     if isinstance(value, str) and value in ("minmax", "none"):
         return str(value)
+    return offset_and_scale(value, place, "'minmax', 'none' or ")
+
+
+def offset_and_scale(value: Any, place: str, others: str = "") -> tuple[float, float]:
+    """Return a pair of offset and scale."""
     try:
         offset, scale = items(value, place)
         return finite(offset, place), positive(scale, place)
     except ValueError:
         raise ValueError(
-            f"{place} must be 'minmax', 'none' or a pair (offset, scale) with scale > 0, "
+            f"{place} must be {others}a pair (offset, scale) with scale > 0, not {short(value)}"
+        ) from None
+
+
+def ends(value: Any, place: str) -> tuple[float | None, float | None]:
+    """Return a pair of numbers, each of which may be None."""
+    try:
+        low, high = (None if end is None else finite(end, place) for end in items(value, place))
+    except ValueError:
+        raise ValueError(
+            f"{place} must be a pair of a number or null for lower, and one for upper, "
             f"not {short(value)}"
         ) from None
+    return low, high
 
 
 def label(value: Any, place: str) -> Label:
