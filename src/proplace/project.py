@@ -531,7 +531,7 @@ KEYS: dict[str, Key] = {
     ),
     "wording.subject": Key(_text, "Subject of the decision: the loan."),
     "wording.outcomes": Key(_mapping, "Names of the classes: {0: refused, 1: approved}."),
-    "wording.person": Key(_text, "Word for a person. Default: applicant."),
+    "wording.person": Key(_text, "Word for a person. Default: person."),
     "letter": Key(_path, "Jinja template of letters. Default: a plain letter."),
     "ledger": Key(_ledger, "SQLite file or PostgreSQL address of the ledger."),
     "serve.hosts": Key(_names, "Names by which a proxy calls the workbench."),

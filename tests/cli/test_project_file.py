@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from commands import good, run
-from proplace.core.errors import OptionError, TableError
+from proplace.core.errors import OptionError, OutputError, TableError
 from proplace.core.progress import progress_bar
 from support.errors import failed
 
@@ -45,6 +45,24 @@ def test_file_of_working_folder_is_default(loans, folder):
     (other,) = good("explain", *table, "--immutable", "income", "--delta", 0.005).json
     assert (other["request"]["immutable"], other["delta"]) == (["income"], 0.005)
     assert good("explain", *table, "--config", "proplace.yaml").json == [own]
+
+
+def test_wording_of_project_reaches_results_and_report(loans, folder):
+    project = yaml.safe_load((folder / "proplace.yaml").read_text())
+    project["wording"] = {"subject": "the loan", "outcomes": {1: "granted"}, "person": "client"}
+    (folder / "proplace.yaml").write_text(yaml.safe_dump(project))
+    table = ("--input", loans.folder / "people.csv", "--row", 3)
+    words = "The loan would have been granted with"
+    assert good("explain", *table, "--json").json[0]["sentence"].startswith(words)
+    assert words in good("explain", *table, "--out", "out").stdout
+    assert pd.read_csv("out/results.csv").sentence[0].startswith(words)
+    good("report", "out")
+    page = Path("out/report.html").read_text()
+    assert words in page
+    assert "1 client." in page
+    del project["wording"]  # the sentences of a folder have one wording
+    (folder / "proplace.yaml").write_text(yaml.safe_dump(project))
+    failed(run("explain", *table, "--out", "out"), OutputError)
 
 
 def test_missing_key_is_named_with_its_option(loans, folder):

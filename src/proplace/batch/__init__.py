@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from proplace.core.request import Request
     from proplace.explain.base import Explainer
     from proplace.explain.results import Explanations
+    from proplace.explain.words import Wording
     from proplace.tables.files import TableFile
     from proplace.tables.writing import Format
 
@@ -88,6 +89,7 @@ def explain_file(
     certificates: bool = False,
     progress: bool = False,
     row: int | None = None,
+    wording: Wording | None = None,
 ) -> Summary:
     """Explain each row of a table file, or resume an earlier run.
 
@@ -115,6 +117,8 @@ def explain_file(
         Show a progress bar with the time left on standard error.
     row
         Number of the only row to explain. None: all rows.
+    wording
+        Words of the sentences, and of reports about the folder.
 
     Raises
     ------
@@ -148,7 +152,7 @@ def explain_file(
             )
     asked = explainer.for_request(request)
     setting = asked.setting
-    layout = Layout.of(setting, ids, kind, source)
+    layout = Layout.of(setting, ids, kind, source, wording)
     question = {
         **_about(explainer),
         "input": source.digest,
@@ -158,6 +162,7 @@ def explain_file(
         "format": kind,
         "certificates": certificates,
         **({} if row is None else {"row": row}),
+        **({} if wording is None else {"wording": wording.to_dict()}),
     }
     span = (0, source.rows) if row is None else (row, row + 1)
     explainer.prepare_once(request, progress=progress)

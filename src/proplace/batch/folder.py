@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from proplace.core.network import Network
     from proplace.core.shifts import Shifts
     from proplace.explain.results import Explanation, Setting
+    from proplace.explain.words import Wording
     from proplace.schema import Schema
     from proplace.schema.values import BadRow
     from proplace.tables.files import TableFile
@@ -120,21 +121,31 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of the results of a batch, and their writer."""
+    """The columns of the results of a batch, their writer, and the words of sentences."""
 
     columns: AnswerColumns
     writer: TableWriter
+    wording: Wording | None = None
 
     @classmethod
-    def of(cls, setting: Setting, ids: Sequence[str], kind: Format, source: TableFile) -> Layout:
+    def of(
+        cls,
+        setting: Setting,
+        ids: Sequence[str],
+        kind: Format,
+        source: TableFile,
+        wording: Wording | None,
+    ) -> Layout:
         """Return the columns for a setting and the id columns of a table."""
         columns = AnswerColumns.of(list(setting.schema.by_name), ids)
         types = source.arrow_types(ids) if kind == "parquet" else {}
-        return cls(columns, TableWriter(kind, columns.types(setting, types)))
+        return cls(columns, TableWriter(kind, columns.types(setting, types)), wording)
 
     def content(self, answers: Iterable[Explanation]) -> bytes:
         """Return explanations as the bytes of a file, one line each."""
-        records = [{self.columns.row: e.index, **self.columns.record(e)} for e in answers]
+        records = [
+            {self.columns.row: e.index, **self.columns.record(e, self.wording)} for e in answers
+        ]
         frame = pd.DataFrame(records, columns=list(self.writer.types), dtype=object)
         return self.writer.content(frame)
 

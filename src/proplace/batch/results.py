@@ -28,6 +28,7 @@ from proplace.core.shifts import Shifts
 from proplace.core.transforms import folds_digest
 from proplace.explain.record import AnswerColumns, proof_name
 from proplace.explain.results import ANSWERED, Explanation, Explanations, Setting, Status
+from proplace.explain.words import Wording
 from proplace.schema import Continuous
 from proplace.tables.files import literal, open_table, plain, unliteral
 from proplace.tables.writing import feature_type
@@ -110,6 +111,8 @@ class ResultsFolder:
         The results.
     columns
         Their columns.
+    wording
+        The words of their sentences.
     """
 
     path: Path
@@ -119,6 +122,7 @@ class ResultsFolder:
     certificates: bool
     table: TableFile
     columns: AnswerColumns
+    wording: Wording
 
     @classmethod
     def open(cls, path: Path) -> ResultsFolder:
@@ -146,6 +150,7 @@ class ResultsFolder:
             question["certificates"],
             table,
             columns,
+            Wording.from_dict(question.get("wording")),
         )
 
     def lines(self) -> Iterator[ResultRow]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from proplace.core.request import Request
     from proplace.explain.proplace import Proplace
     from proplace.explain.results import Explanation, Explanations
+    from proplace.explain.words import Wording
     from proplace.project import Project
     from proplace.schema import Schema
     from proplace.schema.values import Label
@@ -207,9 +208,9 @@ def _explain(
         answers = _answers(asked, frame) if out is None else _written(out)
         if as_json:
             shown = None if values else row
-            echo_json(answers, shown, asked.agreement)
+            echo_json(answers, shown, asked.agreement, asked.wording)
         else:
-            _show(answers)
+            _show(answers, asked.wording)
 
 
 def _check_people(
@@ -272,6 +273,8 @@ class _Asked:
         Facts about the column of predictions, for JSON.
     ids
         Columns to keep beside the results.
+    wording
+        Words of the sentences. None: the default words.
     """
 
     project: Project
@@ -279,6 +282,7 @@ class _Asked:
     request: Request
     agreement: dict[str, Any]
     ids: list[str]
+    wording: Wording | None
 
     @classmethod
     def of(cls, project: Project, *, single: bool) -> _Asked:
@@ -308,7 +312,8 @@ class _Asked:
         with inputs.warnings_as_notes():
             explainer.fit(known, progress=not single and not is_quiet())
         request = explainer.request(target, **project.request)
-        return cls(project, explainer, request, agreement, list(project.id))
+        wording = project.words(model) if project.wording else None
+        return cls(project, explainer, request, agreement, list(project.id), wording)
 
 
 def _check_values(values: Mapping[str, str], schema: Schema, project: Project) -> None:
@@ -371,7 +376,7 @@ def _written(out: Path) -> Explanations:
     return read_results(out)
 
 
-def _show(result: Explanations) -> None:
+def _show(result: Explanations, wording: Wording | None) -> None:
     """Print the answers for people."""
     from proplace.core.text import short  # noqa: PLC0415
 
@@ -379,7 +384,7 @@ def _show(result: Explanations) -> None:
         if not answer.found:
             echo(f"{answer.status}: {answer.reason}")
             continue
-        words = answer.describe()
+        words = answer.describe(wording)
         echo_table(["feature", "now", "then"], [[c.title, c.was, c.goal] for c in words.claims])
         echo(words.sentence)
         echo(
@@ -396,13 +401,20 @@ def _within(answer: Explanation) -> str:
     return "within delta" if answer.setting is None else short_networks(answer.setting)
 
 
-def echo_json(result: Explanations, row: int | None, agreement: Mapping[str, Any]) -> None:
+def echo_json(
+    result: Explanations,
+    row: int | None,
+    agreement: Mapping[str, Any],
+    wording: Wording | None = None,
+) -> None:
     """Print all facts about each answer, its certificate included."""
     from proplace.explain.record import explanation_json  # noqa: PLC0415
 
     made = result.provenance
     assert made is not None  # noqa: S101  (an explainer made it)
-    facts = [{"row": row, **explanation_json(answer, made), **agreement} for answer in result]
+    facts = [
+        {"row": row, **explanation_json(answer, made, wording), **agreement} for answer in result
+    ]
     typer.echo(json.dumps(facts, indent=2))
 
 
@@ -429,6 +441,7 @@ def _write(asked: _Asked, source: TableFile, out: Path, row: int | None) -> Summ
             certificates=how.get("certificates", True),
             progress=row is None and not is_quiet(),
             row=row,
+            wording=asked.wording,
         )
 
 

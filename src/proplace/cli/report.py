@@ -42,7 +42,12 @@ def report(folder: Folder, out: Out = None) -> None:
             f"{opened.table.path.name}."
         )
     with inputs.new_file(page):
-        result.report(page, note=note, certificates_folder=folder if opened.certificates else None)
+        result.report(
+            page,
+            opened.wording,
+            note=note,
+            certificates_folder=folder if opened.certificates else None,
+        )
     progress(f"{page}: open it in a browser")
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
     from proplace.explain.results import Explanation, Setting
+    from proplace.explain.words import Wording
     from proplace.loaders.model import Model
     from proplace.schema.values import Label
 
@@ -292,7 +293,9 @@ _GOOD_MEMBER: dict[str, Callable[[Any], bool]] = {
 # -- as JSON ---------------------------------------------------------------------------------------
 
 
-def explanation_json(answer: Explanation, made: Provenance) -> dict[str, Any]:
+def explanation_json(
+    answer: Explanation, made: Provenance, wording: Wording | None = None
+) -> dict[str, Any]:
     """Return all properties of an explanation as plain values for JSON."""
     numbers = {
         name: getattr(answer, name)
@@ -322,7 +325,7 @@ def explanation_json(answer: Explanation, made: Provenance) -> dict[str, Any]:
         "counterfactual": _values(answer, answer.counterfactual) or None,
         "changes": {claim.name: claim.to_dict() for claim in answer.claims},
         "guaranteed_ranges": {n: list(ends) for n, ends in answer.guaranteed_ranges.items()},
-        "sentence": answer.describe().sentence,
+        "sentence": answer.describe(wording).sentence,
         "certificate": None if proof is None else proof.facts,
     }
 
@@ -423,9 +426,9 @@ class AnswerColumns:
         """All columns in order, except the row number."""
         return [*self.ids, *self.features, *self.facts.values(), *self.originals.values()]
 
-    def record(self, e: Explanation) -> dict[str, Any]:
+    def record(self, e: Explanation, wording: Wording | None = None) -> dict[str, Any]:
         """Return one explanation as a line, without unknown values."""
-        words, proof = e.describe(), e.certificate
+        words, proof = e.describe(wording), e.certificate
         ranges = dict(e.guaranteed_ranges)
         facts: dict[str, Any] = {
             "status": e.status,

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from proplace.core.errors import OptionError
 from proplace.core.guarantee import CURRENT_MODEL
 from proplace.core.text import clipped, did_you_mean, enumerated, listing, visible
 from proplace.explain.claims import Claim, format_room, format_value, is_certified, own_value
-from proplace.schema.values import number
+from proplace.schema.values import as_json, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +87,20 @@ class Wording:
         if word is not None:
             return word
         return label if isinstance(label, str) and label.strip() else f"class {label}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the words as JSON holds them, the outcomes as pairs of a label and its word."""
+        given = self.outcomes
+        words = given.items() if isinstance(given, Mapping) else enumerate(given)
+        outcomes = [[as_json(label), word] for label, word in words]
+        return {"subject": self.subject, "outcomes": outcomes, "person": self.person}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any] | None) -> Wording:
+        """Read the words of :meth:`to_dict`. None: the default words."""
+        if facts is None:
+            return cls()
+        return cls(facts["subject"], dict(facts["outcomes"]), facts["person"])
 
     def _by_label(self, classes: Sequence[Label]) -> list[tuple[Label, str]]:
         """Return pairs of a label and its word. Raise if they do not fit the classes."""

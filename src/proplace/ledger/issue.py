@@ -260,7 +260,7 @@ def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
         "original": _values(e.original),
         "answer": _values(e.counterfactual),
         "sentence": e.describe(wording).sentence,
-        **({} if wording is None else {"wording": _wording(wording)}),
+        **({} if wording is None else {"wording": wording.to_dict()}),
         "index": as_json(e.index),
         "rank": e.rank,
         "status": e.status,
@@ -275,14 +275,6 @@ def _facts(e: Explanation, wording: Wording | None) -> dict[str, Any]:
         "imputed": list(e.imputed),
         "checked_with_original": e.checked_with_original,
     }
-
-
-def _wording(wording: Wording) -> dict[str, Any]:
-    """Return the words of the sentence, for later pages and letters."""
-    given = wording.outcomes
-    words = given.items() if isinstance(given, Mapping) else enumerate(given)
-    outcomes = [[as_json(label), word] for label, word in words]
-    return {"subject": wording.subject, "outcomes": outcomes, "person": wording.person}
 
 
 def _values(row: pd.Series[Any] | None) -> dict[str, Any] | None:

@@ -167,10 +167,7 @@ class Promise:
 
 def wording_of(facts: Mapping[str, Any]) -> Wording:
     """Return the words of a promise with these facts."""
-    words = facts.get("wording")
-    if words is None:
-        return Wording()
-    return Wording(words["subject"], dict(words["outcomes"]), words["person"])
+    return Wording.from_dict(facts.get("wording"))
 
 
 class Recipient(NamedTuple):
