@@ -114,7 +114,10 @@ def test_models(loans, name, error, tmp_path):
     for bomb in ("model.pkl", "pickle.onnx", "pickle.pt"):
         (tmp_path / bomb).write_bytes(pickle.dumps(Bomb(str(trace))))
     out = tmp_path / "out"
-    failed(run("explain", *loans.options(model=tmp_path / name, out=out)), error)
+    done = run("explain", *loans.options(model=tmp_path / name, out=out))
+    failed(done, error)
+    assert done.stderr.splitlines()[1:] == [f"    {line}" for line in done.error.code]
+    assert bool(done.error.code) == (name in ("model.pkl", "pickle.pt"))
     assert not trace.exists()
     assert not out.exists()
 

@@ -22,13 +22,13 @@ def raises(error, *, name=ANY, value=ANY, row=ANY, match=None):
 
 
 def failed(done, error, *, name=ANY, value=ANY, row=ANY, notes=0):
-    """Expect that a command ended with exit status 1, this error on one line and no other output.
+    """Expect exit status 1, this error on one line (and lines of its code), and no other output.
 
     ``notes`` is the number of lines on standard error before that of the error.
     """
     assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1 + notes, done.stderr
+    assert done.stderr.count("\n") == 1 + notes + len(done.error.code), done.stderr
     compare(done.error, error, name=name, value=value, row=row)
 
 

@@ -107,12 +107,14 @@ def _report(error: Exception) -> int:
             tell(f"error: {words}. See: {command} --help")
         return int(usage.exit_code)
     tell(f"error: {_sentence(error)}")
+    for line in error.code if isinstance(error, ProplaceError) else ():
+        tell(f"    {line}")
     return 1
 
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, ProplaceError):
-        return str(error)
+        return str(error.args[0])
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     words = " ".join(str(error).split())

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
 
 
@@ -23,6 +24,8 @@ class ProplaceError(Exception):
         Its value.
     row
         Position of the wrong row.
+    code
+        Lines of Python that solve the problem. The message ends with them.
     """
 
     def __init__(
@@ -32,11 +35,17 @@ class ProplaceError(Exception):
         name: str | None = None,
         value: object = None,
         row: int | None = None,
+        code: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
+        self.code = tuple(code)
         self.name = name
         self.value = value
         self.row = row
+
+    def __str__(self) -> str:
+        """Return the message and the lines of Python."""
+        return "".join([super().__str__(), *(f"\n    {line}" for line in self.code)])
 
     def __reduce__(self) -> tuple[object, ...]:
         # Python 3.11 loses the name of an AttributeError or ImportError that is pickled.

@@ -99,8 +99,10 @@ def check_file(path: Path) -> str:
         package, load = ("safetensors.torch", "load_file") if tensors else ("torch", "load")
         saved = path.with_suffix(".npz").name
         words = {"name": path.name, "saved": saved, "package": package, "load": load}
-        code = "".join(f"\n    {line.format(**words)}" for line in lines)
-        raise ModelFileError(f"{path.name}: {reason}. Convert it once, if you trust it:{code}")
+        raise ModelFileError(
+            f"{path.name}: {reason}. Convert it once, if you trust it:",
+            code=[line.format(**words) for line in lines],
+        )
     if suffix not in (".npz", ".onnx"):
         raise ModelFileError(
             f"{path.name}: files with suffix {suffix!r} are not read. Save the model as one of "
