@@ -153,6 +153,13 @@ def test_true_in_feature_that_is_described_as_number():
     assert pp.Proplace(pipe, 0.001, schema=schema).fit(frame).schema_.by_name["owner"] == feature
 
 
+def test_restricted_schema_of_model_takes_true_and_false():
+    pipe, frame = owners()
+    schema = pp.Model.of(pipe).schema.restrict(immutable=["owner"])
+    explainer = pp.Proplace(pipe, 0.001, k=5, schema=schema).fit(frame)
+    assert explainer.schema_.by_name["owner"] == pp.Binary("owner", (False, True), immutable=True)
+
+
 def test_user_s_rules_hold():
     frame, y = people()
     pipe = fitted("drop first", "mlp", frame, y)

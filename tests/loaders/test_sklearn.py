@@ -280,6 +280,15 @@ def test_drafted_schema_fits_model_that_scales(ranges):
     np.testing.assert_allclose(model.encode(table), Model.of(pipe).encode(table), atol=1e-12)
 
 
+def test_schema_decides_spelling_of_true_and_false():
+    table = pd.DataFrame({"age": [20, 30, 41, 60], "owner": [0, 1, 1, 0]})
+    encoder = ColumnTransformer([("b", OneHotEncoder(drop="if_binary"), ["owner"])])
+    model = Model.of(make_pipeline(encoder, LogisticRegression()).fit(table, [0, 1, 1, 0]))
+    assert repr(model.schema.by_name["owner"].values) == "(0, 1)"
+    described = model.with_schema(Schema([Binary("owner", [False, True])]))
+    assert repr(described.schema.by_name["owner"].values) == "(False, True)"
+
+
 def in_float32(scaling, form):
     """A scaling as an exported file holds it, and as it is read back."""
     offset, scale = np.float64(scaling)

@@ -614,7 +614,13 @@ class Model:
     def with_binaries(self, names: Container[str]) -> Model:
         """Return the same model, whose numbers with these names are true or false in the table."""
         features = [
-            Binary(each.name, (False, True))
+            Binary(
+                each.name,
+                (False, True),
+                immutable=each.immutable,
+                direction=each.direction,
+                label=each.label,
+            )
             if each.name in names and isinstance(each, Continuous)
             else each
             for each in self.schema.features
@@ -868,6 +874,9 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
             "Categorical"
         )
     named: dict[str, Any] = {"immutable": given.immutable, "label": given.label}
+    if isinstance(own, Binary):  # false and true equal 0 and 1, but files spell them differently
+        spelt = {label: label for label in given.labels}
+        named["values"] = tuple(spelt[label] for label in own.labels)
     if isinstance(own, Ordinal) and isinstance(given, Ordinal):
         if tuple(own.labels) != tuple(given.labels):
             raise SchemaError(

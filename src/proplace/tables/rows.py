@@ -120,6 +120,8 @@ def _is_boolean(feature: AnyFeature, frame: pd.DataFrame) -> bool:
     """Test if a number of the model is true or false in a table, except for missing cells."""
     if not isinstance(feature, Continuous) or feature.name not in frame.columns:
         return False
+    if (feature.lower, feature.upper) != (None, None):  # described as a number
+        return False
     present = frame[feature.name].dropna().infer_objects()
     legal = feature.missing is None or feature.missing in (0, 1)
     return legal and len(present) > 0 and bool(pd.api.types.is_bool_dtype(present.dtype))
@@ -143,7 +145,8 @@ def training_rows(model: Model, X: Table, *, declared: bool) -> tuple[Model, Arr
     else:
         if as_frame(X) is not None:
             model = _named(model, table)
-        model = model if declared else with_steps(with_booleans(model, table), table)
+        model = with_booleans(model, table)
+        model = model if declared else with_steps(model, table)
         rows, positions = _usable_rows(model, table)
     if not len(rows):
         raise InputError("fit needs at least one training row", name="X")
