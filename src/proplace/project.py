@@ -195,14 +195,15 @@ class Project:
     def label(self, model: Model) -> Label:
         """Return the target as a label of a model; a text may stand for a number or a truth value."""
         if not isinstance(self.target, str):
-            return model.classes[model.target(self.target)]
+            with contextlib.suppress(TargetError):
+                return model.classes[model.target(self.target)]
         for label in model.classes:
             if self.target in _texts(label):
                 return label
         raise TargetError(
             f"target {self.target!r} is not a class of the model"
-            f"{did_you_mean(self.target, model.classes)}. Its classes are {listing(model.classes)}: "
-            "name the wanted one as the target",
+            f"{did_you_mean(self.target, model.classes)}. Its classes are {listing(model.classes)}. "
+            "Name the wanted one as --target, or as target in the project file",
             name="--target",
             value=self.target,
         )

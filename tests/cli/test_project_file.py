@@ -15,8 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
 from commands import good, run
-from proplace.core.errors import OptionError, OutputError, TableError
+from proplace.core.errors import OptionError, OutputError, TableError, TargetError
 from proplace.core.progress import progress_bar
+from proplace.project import Project
 from support.errors import failed
 
 
@@ -104,6 +105,12 @@ def test_schema_drafts_project_file_that_works(loans, tmp_path, monkeypatch):
     }
     person = [f"{name}={value}" for name, value in loans.people.iloc[0].items()]
     assert good("explain", "--delta", 0.001, *person, "--json").json[0]["delta"] == 0.001
+
+
+def test_default_target_of_other_labels_names_option():
+    model = pp.Model.of(pp.Network([([[1.0]], [0.0])])).with_classes(["declined", "approved"])
+    with pytest.raises(TargetError, match=r"classes are 'declined', 'approved'.*as --target"):
+        Project().label(model)
 
 
 def test_schema_that_project_names_may_be_drafted(loans, tmp_path, monkeypatch):

@@ -12,12 +12,15 @@ from proplace.cli import inputs, options
 from proplace.cli.console import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from proplace.loaders.model import Model
     from proplace.project import Project
     from proplace.schema import Schema
     from proplace.schema.rules import AnyFeature
+    from proplace.schema.values import Label
 
 Table = Annotated[
     Path, typer.Argument(metavar="TABLE", help="Training rows: CSV (.gz too) or Parquet.")
@@ -82,7 +85,9 @@ def schema(
     progress(f"{out}: {found!r}. Read and edit it")
     place = out.parent / DEFAULT_NAME
     if model is not None and not place.exists():
-        _write_project(place, {"model": model, "schema": out, "train": table}, drop or [])
+        assert whole is not None  # noqa: S101  (it was read)
+        files = {"model": model, "schema": out, "train": table}
+        _write_project(place, files, drop or [], whole.classes)
 
 
 def _frame(project: Project, table: Path, drop: list[str], whole: Model | None) -> pd.DataFrame:
@@ -122,15 +127,22 @@ def _with_missing(found: Schema, frame: pd.DataFrame, own: Schema) -> Schema:
     return Schema(features, rules=found.rules)
 
 
-def _write_project(place: Path, files: dict[str, Path], drop: list[str]) -> None:
+def _write_project(
+    place: Path, files: dict[str, Path], drop: list[str], classes: Sequence[Label]
+) -> None:
     """Write a project file with the paths of this command, relative to its folder."""
     import os  # noqa: PLC0415
 
     import yaml  # noqa: PLC0415
+
+    from proplace.core.text import listing  # noqa: PLC0415
 
     paths = {name: os.path.relpath(path, place.parent) for name, path in files.items()}
     tables = {"train": paths.pop("train"), **({"drop": drop} if drop else {})}
     text = yaml.safe_dump({**paths, "tables": tables}, sort_keys=False, allow_unicode=True)
     with inputs.new_file(place):
         place.write_text(text, encoding="utf-8")
-    progress(f"{place}: a project file. Add delta, tables.people, tables.id, target and wording")
+    progress(
+        f"{place}: a project file. Add delta, tables.people, tables.id, target (one of "
+        f"{listing(classes)}) and wording"
+    )

@@ -190,7 +190,8 @@ def check_open(promise: Promise, into: list[int], day: str) -> None:
             value=number,
         )
     closed = {
-        "redeemed": f"was redeemed already; attempts({number}) shows when",
+        "redeemed": f"was redeemed already; proplace ledger show {number}, or attempts({number}), "
+        "shows when",
         "renewed": f"was renewed: redeem {' or '.join(map(str, into)) or 'the new one'} instead",
         "withdrawn": f"was withdrawn; entries({number}) shows the reason",
         "erased": "belongs to an erased person. Issue a new promise",
