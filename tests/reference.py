@@ -35,7 +35,7 @@ RESULTS = {
     "your id columns": "As they are in the input.",
     "each feature": "The counterfactual, in original units; empty without one.",
     **FACTS,
-    "original_ and each feature": "The person, in original units.",
+    "original_ and each feature": "The person, in original units. Empty for a missing cell.",
 }
 FORMATS = {
     checker.FORMAT: "certificate for a radius delta",

@@ -76,6 +76,21 @@ def test_results_folder_contains_imputed_features(gaps, tmp_path):
     read = pp.read_results(tmp_path / "out")
     assert [e.imputed for e in read] == [e.imputed for e in result]
     assert [e.describe().sentence for e in read] == [e.describe().sentence for e in result]
+    cells = pd.read_csv(tmp_path / "out" / "results.csv")
+    for name in TABLE:  # an imputed value is not the person's own
+        empty = [name in e.imputed for e in result]
+        assert cells[f"original_{name}"].isna().tolist() == empty
+        assert result.to_frame()[f"original_{name}"].isna().tolist() == empty
+    for one, same in zip(read, result, strict=True):
+        assert one.original.to_dict() == same.original.to_dict()
+        np.testing.assert_array_equal(one.encoded_original, same.encoded_original)
+
+
+def test_row_with_missing_and_bad_cell_has_no_imputed_feature(gaps):
+    pipe, refused = gaps
+    bad = refused.astype(object).iloc[:1].assign(age=None, debt="much")
+    (e,) = pp.Proplace(pipe, 0.003, k=5).fit(TABLE).explain(bad, "yes")
+    assert (e.status, e.imputed) == ("bad_input", ())
 
 
 def test_range_without_models_own_value_is_refused(gaps):

@@ -366,10 +366,21 @@ def _people(
     def at(n: int, row: int) -> tuple[pd.Series[Any] | None, Any]:
         if n not in place:
             return None, None
-        values = {name: column[n] for name, column in columns.items()}
+        values = {
+            name: _imputed(schema.by_name[name]) if column[n] is None else column[n]
+            for name, column in columns.items()
+        }
         return pd.Series(values, dtype=object, name=row), encoded[place[n]]
 
     return at
+
+
+def _imputed(feature: AnyFeature) -> Any:
+    """Return the value of a missing cell."""
+    value = feature.missing
+    if value is None or not isinstance(feature, Continuous):
+        return value
+    return plain(float(value), feature)
 
 
 def _results(path: Path, manifest: Manifest) -> TableFile:

@@ -645,7 +645,7 @@ def package(
             original=decoded.get(("encoded_original", n)),
             counterfactual=decoded.get(("encoded_counterfactual", n)),
             setting=setting,
-            imputed=() if people is None else imputed[row - first],
+            imputed=() if finding.encoded_original is None or not imputed else imputed[row - first],
             checked_with_original=n in checked,
             **{name: getattr(finding, name) for name in _FIELDS},
         )

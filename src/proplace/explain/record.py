@@ -320,7 +320,7 @@ def explanation_json(
         "in_region": answer.in_region,
         "timed_out": answer.timed_out,
         "checked_with_original": answer.checked_with_original,
-        "original": _values(answer, answer.original) or None,
+        "original": _own_values(answer) or None,
         "imputed": list(answer.imputed),
         "counterfactual": _values(answer, answer.counterfactual) or None,
         "changes": {claim.name: claim.to_dict() for claim in answer.claims},
@@ -340,6 +340,12 @@ def _shifts(answer: Explanation) -> dict[str, Any] | None:
         "about": current.shifts.description,
         "contains_model": current.contains_network,
     }
+
+
+def _own_values(e: Explanation) -> dict[str, Any]:
+    """Return the values of the person, None for a missing cell."""
+    values = _values(e, e.original)
+    return {name: None if name in e.imputed else value for name, value in values.items()}
 
 
 def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any]:
@@ -455,7 +461,7 @@ class AnswerColumns:
             **e.ids,
             **_values(e, e.counterfactual),
             **{self.facts[name]: value for name, value in facts.items()},
-            **{self.originals[n]: value for n, value in _values(e, e.original).items()},
+            **{self.originals[n]: value for n, value in _own_values(e).items()},
         }
 
     def types(self, setting: Setting, ids: dict[str, Any]) -> dict[str, Any]:

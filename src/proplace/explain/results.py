@@ -65,7 +65,7 @@ STATUSES: Mapping[Status, StatusInfo] = {
     "valid": StatusInfo(True, False, "accepted by the current model, not certified robust"),
     "already_valid": StatusInfo(False, False, "the model gives the target class already"),
     "no_robust_neighbour": StatusInfo(False, False, "no training row is robust at this delta"),
-    "infeasible_rules": StatusInfo(False, False, "the rules leave no robust point"),
+    "infeasible_rules": StatusInfo(False, False, "the limits of the person leave no robust point"),
     "fixed_prediction": StatusInfo(
         False, False, "proved: no network of the shift set accepts any input within the rules"
     ),
@@ -412,8 +412,8 @@ class Explanations(Sequence[Explanation]):
         ``rank``, ``reason``, ``target`` (the class by its label), ``delta``, ``changes`` and
         ``sentence`` (in words), ``certificate`` (its digest), ``imputed`` (features whose cell was
         missing), ``guaranteed_ranges``, ``checked_with_original``, and the person's own values as
-        ``original_...``. If a feature has one of these names, the added column gets the prefix
-        ``ce_``.
+        ``original_...`` (empty if the cell was missing). If a feature has one of these names, the added
+        column gets the prefix ``ce_``.
         """
         from proplace.explain.record import AnswerColumns
 
