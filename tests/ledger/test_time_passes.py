@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import proplace as pp
+from proplace.report.letter import letter_fields
 from proplace.schema.infer import grows_with_time
 
 LAST = "2999-12-31"
@@ -134,7 +135,11 @@ def test_issue_points_out_features_that_grow_with_time(ledger, explainer, people
     assert "age, months_since_default" in str(issued)
     half = issue(ledger, explainer, people, "q", tolerance={"age": (0, 1)})
     assert half.growing == ("months_since_default",)
+    fields = letter_fields(ledger.promise(half.new[0]))
+    assert [fact.title for fact in fields["growing"]] == ["months_since_default"]
+    assert [fact.title for fact in fields["unchanged"]] == ["age"]
     covered = issue(ledger, explainer, people, "r", tolerance=YEAR)
+    assert letter_fields(ledger.promise(covered.new[0]))["growing"] == []
     assert covered.growing == ()
     assert "grow" not in str(covered)
 

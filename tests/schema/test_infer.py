@@ -15,7 +15,7 @@ import pytest
 
 from proplace.core.errors import DraftWarning, OptionError, SchemaError
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
-from proplace.schema.infer import is_protected, with_range
+from proplace.schema.infer import grows_with_time, is_protected, with_range
 from support.errors import raises
 
 
@@ -310,3 +310,18 @@ def test_ages_and_protected_traits_are_pointed_out_until_they_are_named():
 def test_names_of_protected_traits_are_recognised(name, protected):
     assert is_protected(Binary(name)) == protected
     assert is_protected(Categorical("x", ["a", "b", "c"], label=name)) == protected
+
+
+@pytest.mark.parametrize(
+    ("name", "grows"),
+    [
+        *(
+            (name, True)
+            for name in ("months-employed", "months employed", "yearsEmployed", "tenure")
+        ),
+        *((name, True) for name in ("years_of_service", "years at job", "age", "days_since")),
+        *((name, False) for name in ("employment", "loan_months", "service fee", "stage")),
+    ],
+)
+def test_names_of_growing_numbers_are_recognised(name, grows):
+    assert grows_with_time(Continuous(name)) == grows

@@ -17,7 +17,7 @@ from proplace.cli.console import echo, echo_table, is_quiet, progress, tell
 from proplace.core.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pandas as pd
 
@@ -96,11 +96,13 @@ def list_(
     with opened_ledger(place) as opened:
         frame = opened.promises(person, None if state is None else state.value)
         if letters is not None:
-            numbers = frame.index[frame["state"] == States.open.value]
+            numbers, grow = frame.index[frame["state"] == States.open.value], dict[str, None]()
             with progress_bar("letters", len(numbers), show=not is_quiet()) as advance:
                 for number in numbers:
-                    _write_letter(opened.promise(number), letters / f"promise-{number}.html")
+                    path = letters / f"promise-{number}.html"
+                    grow |= dict.fromkeys(_write_letter(opened.promise(number), path))
                     advance(1)
+            _note_growing(grow)
             progress(f"{letters}: {len(numbers)} letters written")
     if as_json:
         typer.echo(json.dumps(_records(frame), indent=2))
@@ -144,7 +146,7 @@ def show(
     with opened_ledger(place) as opened:
         promise, history = opened.promise(number), list(opened.entries(number))
     if letter is not None:
-        _write_letter(promise, letter)
+        _note_growing(_write_letter(promise, letter))
         progress(f"{letter}: open it in a browser")
     check = None if proof is None else _write_proof(promise, proof)
     entries = [
@@ -379,12 +381,22 @@ def verify(
 # -- files -----------------------------------------------------------------------------------------
 
 
-def _write_letter(promise: Promise, path: Path) -> None:
+def _write_letter(promise: Promise, path: Path) -> list[str]:
+    """Write a letter, and return the features that grow with time beyond what it promises."""
     from proplace.project import Project  # noqa: PLC0415
-    from proplace.report.letter import letter_of_promise  # noqa: PLC0415
+    from proplace.report.letter import growing, letter_of_promise  # noqa: PLC0415
 
     with inputs.new_file(path):
         letter_of_promise(promise, path, template=Project.find().letter)
+    return growing(promise)
+
+
+def _note_growing(names: Iterable[str]) -> None:
+    if found := list(names):
+        inputs.note(
+            f"{', '.join(found)} may grow, and no tolerance covers that, so the letter is only certain "
+            f"while the value is the same. Explain with a tolerance, such as a year more of {found[0]}"
+        )
 
 
 def _write_proof(promise: Promise, folder: Path) -> str:

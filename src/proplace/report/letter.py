@@ -30,6 +30,7 @@ from proplace.explain.words import (
     outcome_word,
 )
 from proplace.report.style import generator, literal
+from proplace.schema.infer import grows_with_time
 from proplace.schema.values import amount
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def letter_fields(promise: Promise, reasons: str = "") -> dict[str, Any]:
             value=promise.id,
         )
     wording, claims = promise.wording, largest_first(e.claims)
-    document = stated(e, wording)
+    document, facts, grow = stated(e, wording), _unchanged(e, promise), growing(promise)
     return {
         "subject": clipped(wording.subject, _LINE),
         "outcome": clipped(outcome_word(e, wording), _LINE),
@@ -120,7 +121,8 @@ def letter_fields(promise: Promise, reasons: str = "") -> dict[str, Any]:
         "reasons": reasons.splitlines(),
         "changes": [_change(claim) for claim in claims],
         "better_is_enough": _better_is_enough(claims),
-        "unchanged": _unchanged(e, promise),
+        "unchanged": [fact for name, fact in facts.items() if name not in grow],
+        "growing": [facts[name] for name in grow],
         "accepted_today": e.setting.current.contains_network or accepted_now(e),
         "covers_updates": is_proved_robust(e),
         "covers_others": bool(describe_others(e.setting)),
@@ -159,10 +161,24 @@ def _better_is_enough(claims: tuple[Claim, ...]) -> bool:
     return bool(numbers) and all(claim.to_end for claim in numbers)
 
 
-def _unchanged(e: Explanation, promise: Promise) -> list[Fact]:
-    """List the facts that must stay as they are, in the order of the table."""
+def growing(promise: Promise) -> list[str]:
+    """Return the unchanged features that seem to grow with time while no larger value is covered."""
+    e = promise.explanation
+    assert e is not None and e.original is not None and e.setting is not None  # noqa: S101, PT018
+    changed = {claim.name for claim in e.claims}
+    return [
+        name
+        for name, feature in e.setting.schema.by_name.items()
+        if name not in changed
+        and grows_with_time(feature)
+        and e.guaranteed_ranges.get(name, (0.0, e.original[name]))[1] <= e.original[name]
+    ]
+
+
+def _unchanged(e: Explanation, promise: Promise) -> dict[str, Fact]:
+    """Return the facts that must stay as they are, in the order of the table."""
     assert e.original is not None and e.setting is not None  # noqa: S101, PT018  (it is open)
-    changed, facts = {claim.name for claim in e.claims}, []
+    changed, facts = {claim.name for claim in e.claims}, {}
     for name, (title, value) in zip(
         map(str, e.original.index), describe(e, promise.wording).person, strict=True
     ):
@@ -171,7 +187,7 @@ def _unchanged(e: Explanation, promise: Promise) -> list[Fact]:
         ends = e.guaranteed_ranges.get(name)
         feature = e.setting.schema.by_name.get(name)
         room = "" if ends is None else format_room(feature, e.original[name], ends)
-        facts.append(Fact(clipped(title, _LINE), clipped(value, _WORD), visible(room)))
+        facts[name] = Fact(clipped(title, _LINE), clipped(value, _WORD), visible(room))
     return facts
 
 

@@ -258,7 +258,8 @@ def _round_number(size: float) -> Decimal:
 # -- columns that need a decision ------------------------------------------------------------------
 
 _AGES = {"age", "since", "tenure", "seniority"}
-_UNITS, _PLACES = {"days", "weeks", "months", "years"}, {"at", "in", "with"}
+_UNITS = {"days", "weeks", "months", "years"}
+_PLACES = {"at", "in", "with", "employed", "employment", "experience", "service"}
 _TRAITS = {
     *("sex", "gender", "male", "female", "race", "ethnicity", "ethnic", "religion", "religious"),
     *("white", "black", "hispanic", "asian"),
