@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -23,10 +23,10 @@ import numpy.typing as npt
 from scipy.spatial import KDTree
 
 from proplace.certification import Budget, prove
+from proplace.core.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from proplace.core.distances import L1
-    from proplace.core.guarantee import Guarantee
     from proplace.core.network import Array
     from proplace.region.typical import Typical
     from proplace.schema import Schema
@@ -39,6 +39,7 @@ _BLOCK = 256
 BUDGET = Budget(2_000, 50)
 """Work limit for the robustness test of a row. A row that needs more is not a neighbour."""
 _MOST_SCANNED = 20_000  # rows among which typical ones are sought
+_TRIED, _HALVINGS = 50, 12  # rows and sizes that are tried to name a smaller shift set
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,16 +189,16 @@ class RobustRows:
         if broken:
             rules = "; ".join(f"{label} ({count})" for label, count in list(broken.items())[:3])
             reason = (
-                f"of {len(self.robust)} robust rows none fits this person's rules; "
-                f"rows excluded by rule: {rules}"
+                f"of {len(self.robust)} robust rows none fits the limits of this person; "
+                f"rows excluded by each limit: {rules}"
             )
         else:
             rules = "; ".join(list(person.broken_rules(self.robust))[:3])
             rows = person.adapt(self.rows, overwrite_categories=True)
             each = self._for_each(rows[person.allowed(rows)], deadline) or f" {main.description}"
             reason = (
-                f"within this person's rules no row of the data is robust{each} "
-                f"({rules}); {main.advice} or loosen a rule"
+                f"within the limits of this person no row of the data is robust{each} "
+                f"({rules}); {main.advice} or loosen a limit"
             )
         return Neighbours(none, "infeasible_rules", reason)
 
@@ -209,8 +210,31 @@ class RobustRows:
         each = self._for_each(self.rows) or f" {main.description}"
         return (
             f"none of {len(self.rows)} training rows is robust for {target_label}{each} "
-            f"({reached} have the class); {main.advice} or add data"
+            f"({reached} have the class); {self._smaller() or main.advice} or add data"
         )
+
+    def _smaller(self) -> str:
+        """Return the advice to take a smaller shift set, at which some rows are robust."""
+        main = self.guarantee.current
+        if len(self.guarantee.members) > 1:
+            return ""
+        nearest = np.argsort(-main.network.margin(self.rows, self.target))[:_TRIED]
+        for t in 0.5 ** np.arange(1, _HALVINGS):
+            asked = Guarantee((replace(main, shifts=main.shifts.scaled(float(t))),))
+            found = prove(
+                asked.with_slack(self.slack),
+                self.rows[nearest],
+                self.target,
+                budget=BUDGET,
+                certificates=False,
+            )
+            if count := int(found.robust.sum()):
+                size = f"{t:g} times as large" if main.radius is None else f"{t * main.radius:.6g}"
+                one = f"lower delta, for example to {size}"
+                if main.has_parameter_intervals:
+                    one = f"take a smaller shift set, such as shifts.scaled({t:g})"
+                return f"{one} ({count} of the {len(nearest)} surest rows are robust then),"
+        return ""
 
     def _for_each(self, rows: Array, deadline: float = math.inf) -> str:
         """Count the robust rows for the first member, for the first two, and so on."""

@@ -65,7 +65,7 @@ _STATUS = {
     "valid": "valid today, not proved",
     "already_valid": "no change needed",
     "no_robust_neighbour": "no answer",
-    "infeasible_rules": "no answer within the rules",
+    "infeasible_rules": "no answer within the limits",
     "fixed_prediction": "no answer, proved",
     "not_found": "no answer",
     "bad_input": "not readable",
