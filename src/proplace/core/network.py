@@ -261,8 +261,9 @@ class Network:
     def margin(self, X: npt.ArrayLike, target: int = 1) -> Array:
         """Compute the margin of each row for class ``target``. The class is reached if it is >= 0.
 
-        For one logit, the margin is the logit itself for target 1 and its negative for target 0.
-        For several logits, it is the target's logit minus the largest other logit.
+        At a margin of 0, both classes count as reached, while ``predict`` gives one of them. For one
+        logit, the margin is the logit itself for target 1 and its negative for target 0. For several
+        logits, it is the target's logit minus the largest other logit.
         """
         target = self.check_target(target)
         logits = self.logits(X)
