@@ -736,7 +736,7 @@ def _ranged(feature: AnyFeature, ends: Range) -> Continuous:
         return found
     kept = zip(ends, feature.declared, (found.lower, found.upper), strict=True)
     first, last = (end if given is known is None else None for given, known, end in kept)
-    return replace(found, drafted=(first, last))
+    return replace(found, drafted=None if first is last is None else (first, last))
 
 
 def _between(feature: Continuous, low: float | None, high: float | None) -> Continuous:
