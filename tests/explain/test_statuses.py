@@ -55,6 +55,7 @@ def test_no_robust_neighbour():
         assert answer.counterfactual is None
         assert np.isnan(answer.distance)
         assert "robust" in answer.reason
+    answer = pp.Proplace(net, 5.0, k=3).fit(train).explain([[0.2, 0.3]])[0]
     assert "none of 4 training rows" in answer.reason
     smaller = float(re.search(r"lower delta, for example to ([0-9.]+) ", answer.reason)[1])
     assert pp.Proplace(net, smaller, k=3).fit(train).explain([[0.2, 0.3]])[0].found

@@ -42,7 +42,7 @@ def test_ends_of_drafted_ranges_are_named():
     assert claim.name == "income"
     low, high = e.guaranteed_ranges["income"]
     assert (claim.low, claim.high, claim.to_end) == (low, high, False)
-    assert claim.goal == f"from {low:g} to {high:g}"
+    assert claim.goal == f"between {low:g} and {high:g}"
     assert "at least" not in str(e.describe())
 
 
