@@ -183,6 +183,7 @@ OF_THE_BATCH = {
     "certificates": True,
     "kind": "parquet",
     "row": 1,
+    "wording": pp.Wording("the loan"),
 }
 SAME_ANSWERS = {"n_jobs", "every", "progress", "drop"}
 GIVEN_OTHERWISE = {"self", "model", "schema", "explainer", "table", "out", "request"}
