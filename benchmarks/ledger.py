@@ -21,7 +21,7 @@ import pandas as pd
 
 import proplace as pp
 from proplace.explain.results import Explanations
-from proplace.ledger.issue import draft, issue_drafts, known_promises
+from proplace.ledger.issue import draft, issue_drafts
 
 PART = 10_000
 FEW = 2_000
@@ -66,8 +66,7 @@ def fill(ledger: pp.Ledger, one: Explanations, count: int) -> None:
         with ledger._database.write() as writer:
             people = [f"customer-{n:09d}" for n in range(start, min(start + PART, count))]
             drafts = [first._replace(person=person) for person in people]
-            known = known_promises(writer.connection, drafts, writer.time)
-            issue_drafts(writer, drafts, "2999-12-31", known, "refuse", label=1, replaces=None)
+            issue_drafts(writer, drafts, "2999-12-31", "refuse", label=1, replaces=None)
 
 
 def changed(one: Explanations, by: float) -> pp.Network:

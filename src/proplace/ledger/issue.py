@@ -401,7 +401,7 @@ Content = tuple[str, bytes, bytes | None, bytes | None, str | None]
 """Terms, point, box and expiry date. One person holds one promise of the same content."""
 
 
-def known_promises(
+def _known_promises(
     connection: sa.Connection, drafts: Sequence[Draft], time: str
 ) -> dict[str, dict[Content, int]]:
     """Return the open promises of the people, by their content."""
@@ -423,7 +423,6 @@ def issue_drafts(
     writer: Writer,
     drafts: Sequence[Draft],
     expires: str | None,
-    known: dict[str, dict[Content, int]],
     existing: Existing,
     *,
     label: Label,
@@ -434,6 +433,7 @@ def issue_drafts(
     Only promises of the same class conflict with a new one, or are replaced by it.
     """
     archive = Archive(writer.connection)
+    known = _known_promises(writer.connection, drafts, writer.time)
     found, new = list[int](), dict[str, list[int]]()
     rows, given = dict[str, set[object]](), dict[str, set[int]]()
     for one in drafts:

@@ -31,7 +31,6 @@ from proplace.ledger.issue import (
     draft,
     growing_features,
     issue_drafts,
-    known_promises,
     parts_of,
     people_of,
     setting_of,
@@ -235,10 +234,7 @@ class Ledger:
                 )
             check_current(writer.connection, setting.model, model.digest)
             writer.store_documents(documents)
-            known = known_promises(writer.connection, drafts, writer.time)
-            ids_, new = issue_drafts(
-                writer, drafts, last, known, existing, label=label, replaces=replaces
-            )
+            ids_, new = issue_drafts(writer, drafts, last, existing, label=label, replaces=replaces)
         growing = () if last is None else growing_features(result, setting.schema)
         return Issued(tuple(ids_), tuple(new), tuple(skipped), growing)
 
