@@ -52,6 +52,9 @@ def test_page_of_one_state_is_full(ledger, result):
     assert pages(ledger, 1, state="expired") == pages(ledger, 1, state="redeemed") == []
     ledger.erase("Bert")
     assert ledger.page(state="erased")["person"].tolist() == [None]
+    ledger.erase("anna")  # whose promise was withdrawn before
+    assert pages(ledger, 5, state="erased") == [[second, first]]
+    assert pages(ledger, 5, state="withdrawn") == []
 
 
 def test_promise_of_yesterday_stands_on_page_of_expired_ones(place, monkeypatch):
