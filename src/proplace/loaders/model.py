@@ -599,8 +599,7 @@ class Model:
         ]
         if problems:
             raise SchemaError("; ".join(problems))
-        single = self.network.precision != "float64"
-        features = [_merged(feature, theirs[name], single) for name, feature in mine.items()]
+        features = [_merged(feature, theirs[name]) for name, feature in mine.items()]
         merged = Schema(features, rules=schema.rules)
         net = self._seen_through(merged)
         return dataclasses.replace(
@@ -839,11 +838,8 @@ def _encoding(feature: AnyFeature) -> list[Any]:
     return [feature.name, labels, getattr(feature, "first", None)]
 
 
-def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
-    """Return the model's encoding with everything else as the user gave it.
-
-    ``single`` is True for a model with numbers in float32.
-    """
+def _merged(own: AnyFeature, given: AnyFeature) -> AnyFeature:
+    """Return the model's encoding with everything else as the user gave it."""
     if isinstance(own, Continuous) and isinstance(given, (Binary, Ordinal)):
         return _stepped(own, given)
     if isinstance(own, Continuous) != isinstance(given, Continuous):
@@ -851,7 +847,7 @@ def _merged(own: AnyFeature, given: AnyFeature, single: bool) -> AnyFeature:
             f"feature {own.name!r}: the model takes {_kind(own)}, the schema describes {_kind(given)}"
         )
     if isinstance(own, Continuous) and isinstance(given, Continuous):
-        _check_scaling(own, given, single)
+        _check_scaling(own, given)
         if not _in_range(given, own.missing):
             raise SchemaError(
                 f"feature {own.name!r}: the model imputes {own.missing!r}, which lies "
@@ -920,25 +916,11 @@ def _stepped(own: Continuous, given: Binary | Ordinal) -> AnyFeature:
     return dataclasses.replace(given, missing=own.missing)
 
 
-def _is_single(offset: float, scale: float) -> bool:
-    """Return True for a scaling of float32 numbers: (x - o) / s, (x - o) * s or x * s + o."""
-    return any(map(_of_single, (scale, 1.0 / scale))) and any(
-        map(_of_single, (offset, offset / scale))
-    )
-
-
-def _of_single(value: float) -> bool:
-    """Return True for a float32 number, but for the rounding of float64."""
-    with np.errstate(over="ignore"):
-        near = float(np.float32(value))
-    return abs(value - near) <= 2.0**-50 * abs(value)
-
-
 def _kind(feature: AnyFeature) -> str:
     return "a number" if isinstance(feature, Continuous) else f"labels ({listing(feature.labels)})"
 
 
-def _check_scaling(own: Continuous, given: Continuous, single: bool) -> None:
+def _check_scaling(own: Continuous, given: Continuous) -> None:
     """Raise if a schema scales a number otherwise than the model, whose own scaling is kept.
 
     The same scaler in float32 (an exported file) and in float64 (the pipeline itself) differs by
@@ -946,7 +928,7 @@ def _check_scaling(own: Continuous, given: Continuous, single: bool) -> None:
     """
     a, b = (given.offset, given.scale), (own.offset, own.scale)
     near = all(abs(v - w) <= _SINGLE * abs(w) for v, w in zip(a, b, strict=True))
-    if given.scaling is None or a == b or (near and (single or _is_single(*a))):
+    if given.scaling is None or near:
         return
     raise SchemaError(
         f"feature {own.name!r}: the model scales its own inputs, and the schema scales them too "
