@@ -31,7 +31,7 @@ from proplace.core.errors import InputError, OptionError
 from proplace.core.request import Request
 from proplace.core.text import clipped
 from proplace.explain.words import summary_line
-from proplace.schema.values import as_json
+from proplace.schema.values import as_json, to_python
 from proplace.tables.files import plain
 from proplace.tables.writing import feature_type, free_names, labels_type
 
@@ -136,7 +136,7 @@ class Provenance:
             training[1],
             training[0],
             facts,
-            label.item() if isinstance(label, np.generic) else label,
+            to_python(label),
             distance,
             k,
             region,

@@ -234,10 +234,8 @@ class Explanation(Finding):
     @property
     def label(self) -> Label:
         """Label of the target class, or its number if the labels are unknown."""
-        from proplace.tables.writing import own
-
         classes = () if self.setting is None else self.setting.model.classes
-        return own(classes[self.target]) if classes else self.target
+        return classes[self.target] if classes else self.target
 
     @property
     def id_text(self) -> str:

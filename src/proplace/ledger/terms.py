@@ -30,7 +30,6 @@ from proplace.loaders.cutoffs import Threshold
 from proplace.loaders.files import Origin
 from proplace.loaders.model import Model
 from proplace.schema import Schema
-from proplace.tables.writing import own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +70,7 @@ def model_documents(model: Model) -> list[Document]:
     facts: dict[str, Any] = {
         "network": network.digest,
         **model.schema.to_dict(),
-        "classes": [own(label) for label in model.classes],
+        "classes": list(model.classes),
         "encoding": model.encoding,
         "name": model.origin.name,
         "file": model.origin.digest,

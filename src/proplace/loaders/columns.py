@@ -21,6 +21,7 @@ import numpy as np
 from proplace.core.errors import ModelNotSupportedError
 from proplace.core.transforms import InputTransform
 from proplace.schema import Binary, Categorical, Continuous, Ordinal, Schema
+from proplace.schema.values import to_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -291,7 +292,7 @@ def _relative(single: Single, scaling: tuple[float, float]) -> tuple[float, floa
 
 def _label(where: str, name: str, label: Any) -> Label:
     """Return a label as a plain Python value."""
-    plain = label.item() if isinstance(label, np.generic) else label
+    plain = to_python(label)
     if isinstance(plain, (str, bool, int)) or (isinstance(plain, float) and np.isfinite(plain)):
         return plain
     raise ModelNotSupportedError(

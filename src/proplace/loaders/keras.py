@@ -14,6 +14,7 @@ from proplace.core.limits import TABLE_COLUMNS
 from proplace.loaders.layers import per_column
 from proplace.loaders.trace import Trace, Value, check_labels
 from proplace.loaders.verify import Reading
+from proplace.schema.values import to_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -440,7 +441,7 @@ def _lookup(layer: _Layer) -> Value:
             f"{layer.where} has invert=True, which turns numbers into words. Leave it out"
         )
     indices = own.output_mode == "int"
-    words = [w.item() if isinstance(w, np.generic) else w for w in own.get_vocabulary()]
+    words = [to_python(word) for word in own.get_vocabulary()]
     start = int(own.mask_token is not None and indices) + own.num_oov_indices
     labels = words[start:]
     if not labels:

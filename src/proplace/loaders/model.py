@@ -36,7 +36,7 @@ from proplace.loaders import read_file, read_object
 from proplace.loaders.cutoffs import Cutoff, Threshold
 from proplace.loaders.files import Origin, check_file, read_parts
 from proplace.schema import Binary, Continuous, Ordinal, Schema
-from proplace.schema.values import refuse
+from proplace.schema.values import refuse, to_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -375,7 +375,7 @@ class Model:
 
         Numbers are compared by value: 1.0 and ``np.int64(1)`` are the label 1, and 1 is the label True.
         """
-        given = label.item() if isinstance(label, np.generic) else label
+        given = to_python(label)
         plain = isinstance(given, (int, float, str))
         equal = [plain and known == given for known in self.classes]
         for number, known in enumerate(self.classes):
@@ -699,7 +699,7 @@ class Model:
         >>> Model.of(net).with_classes(["refused", "approved"]).predict([[2.0]])
         array(['approved'], dtype=object)
         """
-        given = tuple(labels)
+        given = tuple(map(to_python, labels))
         if self.labelled and given != self.classes:
             raise TargetError(
                 f"the model names its classes itself: {listing(self.classes)}. They are not "

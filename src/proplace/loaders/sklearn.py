@@ -38,6 +38,7 @@ from proplace.core.network import Network
 from proplace.loaders.model import Model
 from proplace.loaders.trace import Trace, Value
 from proplace.loaders.verify import boundary_table, form_of, probe_table
+from proplace.schema.values import to_python
 
 if TYPE_CHECKING:
     from proplace.core.network import Array, Precision
@@ -135,8 +136,7 @@ class _Pipeline:
     @property
     def classes(self) -> tuple[Any, ...]:
         """Class labels in the order of the logits, as plain values."""
-        labels = self.classifier.classes_
-        return tuple(c.item() if isinstance(c, np.generic) else c for c in labels)
+        return tuple(map(to_python, self.classifier.classes_))
 
     def table(self, frame: pd.DataFrame) -> Any:
         """Return a table as the original model takes it."""

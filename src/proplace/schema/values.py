@@ -32,6 +32,11 @@ Label = str | int | float | bool
 _FEW = 16  # cells that are read sooner one by one than with a table of the distinct ones
 
 
+def to_python(value: Any) -> Any:
+    """Return a number or text of NumPy as Python's own, any other value unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def as_json(value: Any) -> Any:
     """Return a cell as JSON holds it: Python's own value, None if it is missing, otherwise text.
 
@@ -41,7 +46,7 @@ def as_json(value: Any) -> Any:
     >>> [as_json(cell) for cell in (np.int64(3), np.nan, np.str_("a"), True, np.inf, None)]
     [3, None, 'a', True, None, None]
     """
-    value = value.item() if isinstance(value, np.generic) else value
+    value = to_python(value)
     if is_missing(value) or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value if isinstance(value, (str, bool, int, float)) else str(value)
@@ -124,7 +129,7 @@ def unknown_label(value: object, labels: Sequence[Label], word: str) -> str:
     """Return the reason why a cell is none of the labels."""
     if is_missing(value):
         return f"the cell is missing; allowed: {listing(labels)}"
-    shown = value.item() if isinstance(value, np.generic) else value
+    shown = to_python(value)
     return f"{short(shown)} is not {word}{did_you_mean(shown, labels)}; allowed: {listing(labels)}"
 
 
@@ -166,7 +171,7 @@ class BadRow:
         return self.text if self.column is None else f"column {short(self.column)}: {self.text}"
 
     def __str__(self) -> str:
-        label = self.index.item() if isinstance(self.index, np.generic) else self.index
+        label = to_python(self.index)
         known = label is None or label == self.row
         where = f"row {self.row}" if known else f"row {self.row} (index {short(label)})"
         return f"{where}{': ' if self.column is None else ', '}{self.reason}"
@@ -467,7 +472,7 @@ def ends(value: Any, place: str) -> tuple[float | None, float | None]:
 
 def label(value: Any, place: str) -> Label:
     """Return a label as a plain Python value."""
-    value = value.item() if isinstance(value, np.generic) else value
+    value = to_python(value)
     if isinstance(value, (bool, str)):
         return value if isinstance(value, bool) else str(value)
     try:

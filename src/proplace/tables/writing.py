@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from proplace.core.errors import require
@@ -45,15 +44,10 @@ def free_names(ours: Iterable[str], taken: Collection[str]) -> dict[str, str]:
 def labels_type(labels: Sequence[Label]) -> type:
     """Return the type of a column of labels, which is text for several types."""
     kinds = {
-        next(kind for kind in (bool, int, float, str) if isinstance(own(label), kind))
+        next(kind for kind in (bool, int, float, str) if isinstance(label, kind))
         for label in labels
     }
     return kinds.pop() if len(kinds) == 1 else str
-
-
-def own(label: Label) -> Label:
-    """Return a label as a Python object, without the type of an array."""
-    return cast("Label", label.item()) if isinstance(label, np.generic) else label
 
 
 def feature_type(feature: AnyFeature) -> type:
