@@ -55,7 +55,7 @@ def test_command_ends_well_and_reports_where_things_are(demo):
     folder, done = demo
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert f"Report: {NAME}/report.html" in done.stdout  # as it is, brackets and all
+    assert f"Report:  {NAME}/report.html\n" in done.stdout  # as it is, brackets and all
     assert (folder / NAME / "report.html").stat().st_size > 100_000
     assert (folder / NAME / "picture.png").stat().st_size > 20_000
     assert [path.name for path in folder.iterdir()] == [NAME]

@@ -253,16 +253,19 @@ def run(
         )
         figure = ours.plot(WORDING, retrained=retrained)
         figure.savefig(folder / "picture.png", dpi=150)
-    written = (page, folder / "letter.html", folder / "picture.png")
     from proplace.demo.promises import Year, keep_promises  # noqa: PLC0415  (needs an extra)
 
     year = Year.stricter(X, frame["bankruptcy"], loans.approved)
     book, audit = keep_promises(console, model, delta, ours, year, folder, WORDING)
-    paths = [escape(visible(str(path))) for path in (*written, audit, book)]
-    console.print(
-        f"Report: [bold]{paths[0]}[/bold]   letter: {paths[1]}   picture: {paths[2]}   "
-        f"audit: [bold]{paths[3]}[/bold]   ledger: {paths[4]}"
-    )
+    for name, path in {
+        "Report": page,
+        "letter": folder / "letter.html",
+        "audit": audit,
+        "picture": folder / "picture.png",
+        "proofs": folder / "proofs",
+        "ledger": book,
+    }.items():
+        console.print(f"{name + ':':<9}{escape(visible(str(path)))}", soft_wrap=True)
 
 
 def _some(people: int) -> str:
