@@ -283,12 +283,14 @@ def test_open_promise_gets_letter_from_template(book, tmp_path, monkeypatch):
     place, numbers = book
     number, out = numbers["ann"], tmp_path / "letter.html"
     monkeypatch.chdir(tmp_path)
-    good("ledger", "show", place, number, "--letter", out)
+    done = good("ledger", "show", place, number, "--letter", out)
+    assert "and fill in 3 yellow places" in done.stderr
     assert LAST_DAY in out.read_text(encoding="utf-8")
     failed(run("ledger", "show", place, number, "--letter", out), OutputError, name=out.name)
     (tmp_path / "own.j2").write_text("Dear {{ person }}", encoding="utf-8")
     (tmp_path / "proplace.yaml").write_text("letter: own.j2", encoding="utf-8")
-    good("ledger", "show", place, number, "--letter", "again.html")
+    done = good("ledger", "show", place, number, "--letter", "again.html")
+    assert done.stderr == "again.html: open it in a browser\n"
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == "Dear ann"
     good("ledger", "withdraw", place, number, "--reason", "a test")
     failed(run("ledger", "show", place, number, "--letter", tmp_path / "late.html"), LedgerError)

@@ -147,7 +147,7 @@ def show(
         promise, history = opened.promise(number), list(opened.entries(number))
     if letter is not None:
         _note_growing(_write_letter(promise, letter))
-        progress(f"{letter}: open it in a browser")
+        progress(f"{letter}: open it in a browser{_to_fill_in(letter)}")
     check = None if proof is None else _write_proof(promise, proof)
     entries = [
         {"entry": e.seq, "time": e.time, "kind": e.kind, **_public(e.facts)} for e in history
@@ -235,7 +235,12 @@ def redeem(
             metavar="NAME=VALUE", help="The person, feature by feature.", show_default=False
         ),
     ] = None,
-    table: options.People = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", metavar="FILE", help="Table of people.", rich_help_panel=options.PEOPLE
+        ),
+    ] = None,
     row: Annotated[
         int, typer.Option(metavar="N", help="Row of the table.", rich_help_panel=options.PEOPLE)
     ] = 0,
@@ -397,6 +402,12 @@ def _note_growing(names: Iterable[str]) -> None:
             f"{', '.join(found)} may grow, and no tolerance covers that, so the letter is only certain "
             f"while the value is the same. Explain with a tolerance, such as a year more of {found[0]}"
         )
+
+
+def _to_fill_in(letter: Path) -> str:
+    """Return what to do about the empty places of the default template."""
+    empty = letter.read_text(encoding="utf-8").count(' class="fill"')
+    return f", and fill in {empty} yellow places (or name a template as letter)" if empty else ""
 
 
 def _write_proof(promise: Promise, folder: Path) -> str:
