@@ -290,7 +290,7 @@ def test_open_promise_gets_letter_from_template(book, tmp_path, monkeypatch):
     (tmp_path / "own.j2").write_text("Dear {{ person }}", encoding="utf-8")
     (tmp_path / "proplace.yaml").write_text("letter: own.j2", encoding="utf-8")
     done = good("ledger", "show", place, number, "--letter", "again.html")
-    assert done.stderr == "again.html: open it in a browser\n"
+    assert "again.html: open it in a browser\n" in done.stderr
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == "Dear ann"
     good("ledger", "withdraw", place, number, "--reason", "a test")
     failed(run("ledger", "show", place, number, "--letter", tmp_path / "late.html"), LedgerError)
@@ -381,8 +381,8 @@ def test_long_commands_show_progress_in_log_unless_quiet(made, loans, tmp_path, 
         assert re.search(rf"^{label}: \d+ of \d+, 0 s left$", good(*words).stderr, re.M)
     monkeypatch.chdir(tmp_path)
     commands["letters"] = (*commands["letters"][:-1], "more")
-    for words in commands.values():
-        assert " of " not in good(*words, "--quiet").stderr
+    for label, words in commands.items():
+        assert f"{label}: " not in good(*words, "--quiet").stderr
 
 
 def test_wrong_folder_creates_no_ledger(tmp_path):
