@@ -384,13 +384,13 @@ class FixedPrediction(Document):
         Parameters
         ----------
         net
-            The network of the certificate, or a guarantee. One member that refuses is enough, so
-            only one must be covered.
+            The network of the certificate, or a guarantee. A counterfactual needs
+            every member, so a proof for one member is enough.
         shifts
             The shift set that must be covered. It is required if the certificate names a shift set
             by its digest, because the intervals are then not in the certificate.
         spaces
-            The spaces of inputs that must be covered.
+            The exact spaces that the certificate must be about, in this order.
 
         Returns
         -------
@@ -416,7 +416,7 @@ class FixedPrediction(Document):
         if shifts is not None and not covers(proved, net, shifts):
             wrong = "it does not cover the shift set"
         elif spaces is not None and proved.spaces != [written(space) for space in spaces]:
-            wrong = "it is about other inputs"
+            wrong = "it is about other spaces of inputs"
         if not wrong:
             return verdict
         return verdict._replace(
@@ -487,7 +487,7 @@ class CertificateBundle(Document):
     def of(
         cls, certificates: Iterable[Certificate], statement: Mapping[str, Any] | None = None
     ) -> CertificateBundle:
-        """Combine certificates to a bundle, with a statement of what they prove."""
+        """Combine certificates into a bundle, with a statement of what they prove."""
         found = tuple(certificates)
         if not found or not all(isinstance(one, Certificate) for one in found):
             raise CertificateError(
@@ -526,8 +526,9 @@ class CertificateBundle(Document):
 
         Parameters
         ----------
-        The networks that must give the input its class, with the tolerance. Or pairs of a network
-        and its shift set.
+        guarantee
+            The networks that must give the input its class, with the tolerance, or pairs of a network
+            and its shift set. All must be covered.
         box
             The ends of an input box, encoded, that must be covered.
 
@@ -535,7 +536,7 @@ class CertificateBundle(Document):
         -------
         Verdict
             Accepted if all certificates hold, agree on input and class, and cover the whole
-            guarantee. ``parts`` are the verdicts on the single certificates.
+            guarantee. ``parts`` are the verdicts on the individual certificates.
         """
         if isinstance(guarantee, Guarantee):
             found = self.check([(one.network, one.shifts) for one in guarantee.members], box=box)

@@ -209,8 +209,8 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
             Largest number of alternatives per row, best first. Each changes different features.
         prefer
             ``"nearest"``: the smallest distance within the plausible region. ``"sparse"``: few changed
-            features. A sparse counterfactual is robust and typical. Its status is ``feasible``, because
-            fewer changes may be possible.
+            features. A sparse counterfactual is robust, and typical if such a point is found. Its
+            status is ``feasible``, because fewer changes may be possible.
         max_changes
             Largest number of changed features. If the nearest counterfactual changes more, the sparse
             search runs.

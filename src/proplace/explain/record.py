@@ -364,7 +364,7 @@ def _values(answer: Explanation, series: pd.Series[Any] | None) -> dict[str, Any
 FACTS = {
     "status": "`optimal`, `feasible`, `already_valid`, or the kind of reason why there is none",
     "distance": "Distance from the person to the counterfactual.",
-    "bound": "Proved: no robust point of the region is nearer.",
+    "bound": "Lower bound on the distance of robust points of the region; relies on the solver.",
     "gap": "Largest share of the distance that a nearer robust point could save.",
     "in_region": "False if the point, rounded to its steps, lies outside the region; `gap` is empty.",
     "timed_out": "True if the time limit ended the search.",
