@@ -1,12 +1,12 @@
-"""Shards: files whose names hold their rows and a digest of their content.
+"""Shards: partial results of a batch. A file name has the range of rows and a digest.
 
 The name of a shard ends with its seal, a SHA-256 over the settings of the batch, the rows, the
 content and the certificates. A shard that was cut, emptied, overwritten, renamed or copied from
 elsewhere does not match its seal. The same holds if its certificates were changed. Such a shard
-gets another name, and its rows are done again.
+is renamed, and its rows are computed again.
 
-Rows whose worker died have shards of their own kind. They complete the results, but they are not
-done: the next run tries these rows again.
+Rows whose worker died have shards of another kind. They fill the gap in the results, and the next run
+tries these rows again.
 """
 
 from __future__ import annotations

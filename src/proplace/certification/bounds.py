@@ -69,7 +69,7 @@ EQUAL_BOUNDS = 1e-9
 """Gap, relative to the value or to the last layer's parameters, at which two bounds count as equal."""
 
 _TINY = float(np.finfo(np.float64).tiny)
-# Numbers in one array of the tightening passes: it fits the cache, with short waits for a deadline.
+# Numbers in one array of ``tighten``: few enough for the cache and for frequent deadline checks.
 _FLOATS_PER_PASS = 1 << 17
 
 
@@ -128,7 +128,8 @@ class PreactivationRange:
     def slopes(self) -> Array:
         """Initial slopes of the lower sides.
 
-        They are exact if the sign of L is fixed. Otherwise they leave the smaller area to the ReLU.
+        They are exact if the sign of L is fixed. Otherwise, they are 0 or 1, whichever has the smaller
+        area between the line and the ReLU.
         """
         return _shared((self.L_min + self.L_max >= 0.0).astype(np.float64))
 
@@ -188,7 +189,7 @@ class ActivationBounds:
         )
 
     def spread(self, rows: Index) -> ActivationBounds:
-        """Return the bounds of the given rows. Those of a single row rely on broadcasting."""
+        """Return the bounds of the given rows. A single row stands for all rows by broadcasting."""
         return self if len(self) == 1 else self.take(rows)
 
     def __len__(self) -> int:
@@ -237,7 +238,7 @@ class Abstraction:
         self.shifts = shifts
         self.inner = tuple(InnerLayer(box) for box in shifts.layers[1:-1])
         weights, biases = shifts.layers[-1].size
-        # Scale of typical logits: tolerances must not hide the sign of tiny ones.
+        # Factor of tolerances, so that they do not hide the sign of tiny logits.
         self.unit = min(1.0, float(max(weights.max(), biases.max())))
 
     @cached_property
@@ -246,7 +247,7 @@ class Abstraction:
         return Roundoff(self.net, self.shifts)
 
     def objective(self, c: Array) -> Objective:
-        """Return the objective ``c`` over the logits as one over the last hidden layer."""
+        """Return the worst case of ``c . logits`` as a linear function of the last hidden layer."""
         return Objective(*self.shifts.layers[-1].least(c))
 
     def linear_minimum(self, U: Array, c: Array) -> Array:
@@ -294,7 +295,7 @@ class Abstraction:
     ) -> PreactivationRange:
         """Tighten the ranges of L and U of neurons that are unstable in some row.
 
-        Only the sign of a range without 0 matters.
+        Other neurons are skipped: of a range without 0, only the sign is used.
         """
         alpha = start_slopes(front)
         ends = [ranges.L_min.copy(), -ranges.L_max, ranges.U_min.copy(), -ranges.U_max]
@@ -366,7 +367,7 @@ class Abstraction:
     def attack(self, a: Array, const: float, bound: BackwardPass) -> tuple[Array, list[Array]]:
         """Return value and activations of the concrete shift that a backward pass suggests.
 
-        It takes the minimising corner of h_1, then each neuron's side in the pass.
+        h_1 is the minimising corner, and each inner neuron uses L or U as in the pass.
         """
         hidden = [bound.corner]
         for inner, side in zip(self.inner, bound.sides, strict=True):
@@ -380,7 +381,7 @@ class Abstraction:
     ) -> tuple[list[Array], Array]:
         """Return the sides of the inner neurons and the corner in the direction of the gradient.
 
-        A side is the coefficient of the activation, not negative for the lower side.
+        A side is the coefficient of the activation: L if it is at least 0, otherwise U.
         """
         A = a[None]
         sides: list[Array] = []
@@ -400,7 +401,7 @@ class Abstraction:
         hidden: list[Array],
         steps: int,
     ) -> tuple[Array, list[Array]]:
-        """Improve concrete shifts by moving each neuron to the side in its gradient's direction."""
+        """Improve concrete shifts by switching each neuron to the side that lowers the value."""
         for _ in range(steps):
             sides, corner = self.steepest(activations, a, hidden)
             new, moved = self.attack(a, const, BackwardPass(value, tuple(sides), corner))

@@ -204,15 +204,15 @@ def covers(proved: Statement, net: Network, shifts: Shifts) -> bool:
     """Test if the networks of a statement about ``net`` include all networks of a shift set."""
     if proved.shifts is not None:
         return proved.shifts == shifts.digest
-    # Radii of a certificate apply to the parameters of the file, with batch norm folded in or not.
+    # Radii of a certificate refer to the weights in the file, into which batch norm may be folded.
     pairs = [(layer.W, layer.b) for layer in net.layers]
     plain = Network(pairs, **net.input_transform.parts, precision=net.precision, folds=None)
-    ball = Shifts.of(plain, [(weight, bias) for weight, bias in proved.delta])
+    certified = Shifts.of(plain, [(weight, bias) for weight, bias in proved.delta])
     shifts = Shifts.of(net, shifts)
-    if ball.radii is None or shifts.radii is None:
-        return ball.contains(shifts.low) and ball.contains(shifts.high)
-    radii = zip(chain(*ball.radii), chain(*shifts.radii), strict=True)
-    return all(mine >= theirs for mine, theirs in radii)
+    if certified.radii is None or shifts.radii is None:
+        return certified.contains(shifts.low) and certified.contains(shifts.high)
+    radii = zip(chain(*certified.radii), chain(*shifts.radii), strict=True)
+    return all(proved_radius >= radius for proved_radius, radius in radii)
 
 
 def demanded(box: InputBox | None) -> checker.Demand:
@@ -267,7 +267,7 @@ def claim(
 
 
 def shifted_fields(net: Network) -> list[dict[str, Any]]:
-    """Return the field ``shifted`` of a certificate that a row is not robust."""
+    """Return the field ``shifted`` of a *not robust* certificate: the network that misses the margin."""
     return [
         {"W": layer.W.tolist(), "b": None if layer.b is None else layer.b.tolist()}
         for layer in net.layers
@@ -283,8 +283,8 @@ def short(value: float) -> float:
 def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
     """Return the leaves of one row as a tree in preorder: a split, then its sides U <= 0 and U >= 0.
 
-    A set of leaves that covers all signs has a neuron that all leaves split (the root of their
-    tree, or any other such neuron, both of whose sides are covered too).
+    If leaves cover all signs, all of them split some neuron, for instance the root of their tree. Any
+    such neuron can be the root, because the leaves on each of its sides cover that side.
     """
     fields = _leaves(nodes, lower)
     if len(nodes) == 1:
@@ -309,7 +309,7 @@ def tree(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
 
 
 def _leaves(nodes: Nodes, lower: Sequence[Array]) -> list[Any]:
-    """Return the difference of each leaf from the multipliers that all leaves share."""
+    """Return the slopes and multipliers of each leaf that differ from the common ones."""
     fields: list[Any] = [{} for _ in range(len(nodes))]
     for name, values, usual in (
         ("lower", nodes.alpha, lower),
@@ -491,7 +491,7 @@ class CertificateBundle(Document):
         found = tuple(certificates)
         if not found or not all(isinstance(one, Certificate) for one in found):
             raise CertificateError(
-                "a bundle needs one or more certificates, but some are missing",
+                "a bundle needs one or more certificates, and None is not a certificate",
                 name="certificates",
             )
         return cls(found, statement)
