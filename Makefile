@@ -14,7 +14,7 @@ $(PYTHON) -m venv $(VENV)
 $(BIN)/pip install --quiet --upgrade pip
 endef
 
-.PHONY: demo picture test test-slow test-all mutants fuzz kills golden sentences wheel-test oldest notebooks docs lint format bench clean
+.PHONY: demo picture test test-slow test-all mutants fuzz kills golden sentences wheel-test oldest notebooks docs reference lint format bench clean
 
 # torch is asked for by its exact version first: that takes a CPU build where one is at hand.
 $(VENV)/test.stamp: pyproject.toml
@@ -87,6 +87,10 @@ notebooks: $(VENV)/test.stamp
 # The site: the pages of docs/, the API and the mathematics from the docstrings, into build/docs.
 docs: $(VENV)/test.stamp
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
+
+# docs/reference.md, from the code.
+reference: $(VENV)/test.stamp
+	PYTHONPATH=tests $(BIN)/python -W ignore -m reference
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -26,7 +26,7 @@ from proplace.schema import files
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 HEAD = """# Reference
 
-<!-- Made by `python -m reference` from the code. Do not edit. -->
+<!-- Made by `make reference` from the code. Do not edit. -->
 
 [The command line](cli.md) explains the most common commands.
 """

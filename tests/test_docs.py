@@ -178,7 +178,7 @@ def test_commands_and_options_exist():
 
 
 def test_reference_is_that_of_code():
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run python -m reference"
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run make reference"
 
 
 def test_packages_and_targets_exist():

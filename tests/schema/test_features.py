@@ -190,3 +190,11 @@ def test_restrict_narrows_and_keeps_encoding():
         schema.restrict(increasing=["age"], decreasing=["age"])
     with raises(OptionError, name="ranges", match="beyond"):
         schema.restrict(ranges={"age": (0, 200)})
+
+
+def test_schema_rejects_feature_with_encoding_of_its_own():
+    class Logarithmic(Continuous):
+        """A number whose limits would be read as affine."""
+
+    with pytest.raises(SchemaError, match=r"features 0: .* is not a feature"):
+        Schema([Logarithmic("income", 1, 100)])

@@ -516,7 +516,10 @@ def by_name(convert: Convert) -> Convert:
 
 
 def parts(*classes: type[Any], word: str, empty: bool = False) -> Convert:
-    """Return a converter of a list of objects of these classes."""
+    """Return a converter of a list of objects of exactly these classes.
+
+    Other code relies on the encoding of each class, so a subclass is rejected.
+    """
 
     def convert(value: Any, place: str) -> tuple[Any, ...]:
         found = items(value, place)
@@ -525,7 +528,7 @@ def parts(*classes: type[Any], word: str, empty: bool = False) -> Convert:
         problems = [
             f"{place} {n}: {short(item)} is not a {word}"
             for n, item in enumerate(found)
-            if not isinstance(item, classes)
+            if type(item) not in classes
         ]
         if problems:
             raise ValueError(*problems)
