@@ -206,7 +206,7 @@ def test_certificate_of_another_set_network_or_space_is_rejected():
     other = pp.Network([(layer.W + 0.001, layer.b) for layer in net.layers], scale=net.scale)
     assert "another network" in proof.check(other).reason
     wider = Space.of(space.low, np.array([1.5, 1.0, 0.5]), space.choices)
-    assert "other inputs" in proof.check(net, spaces=[wider]).reason
+    assert "other spaces of inputs" in proof.check(net, spaces=[wider]).reason
     _, _, _, boxed = wide_case("box")
     with raises(CertificateError, name="shifts"):
         boxed.check(net)
