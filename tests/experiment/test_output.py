@@ -135,10 +135,11 @@ def test_overview_has_one_table_per_size_and_one_column_per_data_set():
     wider = results("gmc").people.assign(network="50x50", l1=0.5)
     text = output.overview(output.summary(pd.concat([both, wider])))
     cell = "99.0, 100, .050, 1.04"
-    assert "| method | HELOC | GMC |" in text
+    assert "Networks as in the paper: vr %" in text
+    assert "| method | HELOC 20x20 | GMC 20x20 |" in text
     assert cells(text, "PROPLACE") == ["PROPLACE", cell, cell]
     assert cells(text, "RNCE") == ["RNCE", "-", "99.0, 50.0, .090, 1.08"]
-    assert "| method | GMC |" in text
+    assert "| method | GMC 50x50 |" in text
     assert cells(text, "RNCE", 1) == ["RNCE", "99.0, 50.0, .500, 1.08"]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from proplace.experiment.run import Results
+    from proplace.experiment.settings import Settings
 
 BASE = "PROPLACE"
 """The method that all others are compared with."""
@@ -141,7 +142,7 @@ def rows(table: pd.DataFrame, data: str, network: str) -> Iterator[tuple[str, ..
 
         low, high = (percent(row[f"vr {end}"]) for end in ("low", "high"))
         known = SETTINGS.get(_published(data))
-        published = known is not None and network == "x".join(map(str, known.widths))
+        published = known is not None and network == _network(known)
         yield (
             str(row["method"]),
             str(row["people"]),
@@ -209,18 +210,29 @@ def markdown(results: Results) -> str:
 def overview(table: pd.DataFrame) -> str:
     """Return a table of methods and data sets per size, a cell with vr %, vdelta %, l1 and lof."""
     lines = []
-    for network, here in table.groupby("network"):
-        lines += [f"Networks {network}: vr %, vdelta %, l1, lof", ""]
-        columns = here["data"].drop_duplicates().tolist()
-        cells = here.assign(cell=[_cell(row) for row in here.to_dict("records")])
-        wide = cells.pivot_table("cell", "method", "data", "first", sort=False)
-        wide = wide.reindex(here["method"].drop_duplicates())[columns].fillna("-")
-        body = [
-            (str(method), *map(str, row))
-            for method, row in zip(wide.index, wide.to_numpy(), strict=True)
-        ]
-        lines += _table(("method", *(data.upper() for data in columns)), body)
+    sizes = [_size(data, network) for data, network in table[["data", "network"]].to_numpy()]
+    for size, here in sorted(table.assign(size=sizes).groupby("size"), key=lambda part: part[0]):
+        lines += [f"Networks {size}: vr %, vdelta %, l1, lof", ""]
+        columns = [(data, network) for data, network, _ in groups(here)]
+        body = []
+        for method in here["method"].drop_duplicates():
+            found = {
+                (row["data"], row["network"]): _cell(row)
+                for row in here[here["method"] == method].to_dict("records")
+            }
+            body.append((str(method), *(found.get(column, "-") for column in columns)))
+        heads = (f"{data.upper()} {network}" for data, network in columns)
+        lines += _table(("method", *heads), body)
     return "\n".join(lines)
+
+
+def _size(data: str, network: str) -> str:
+    known = SETTINGS.get(_published(data))
+    return "as in the paper" if known and network == _network(known) else f"of {network}"
+
+
+def _network(known: Settings) -> str:
+    return "x".join(map(str, known.widths))
 
 
 def _cell(row: dict[Any, Any]) -> str:
