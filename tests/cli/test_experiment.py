@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,6 +17,7 @@ from proplace.experiment import run as experiment
 from real_data import folder
 
 pytest.importorskip("matplotlib")
+ROOT = Path(__file__).parents[2]
 SMALL = ["--data", "COMPAS", "--seed", "0", "--people", "3"]
 METHODS = ["--method", "WCE", "--method", "PROPLACE", "--method", "RNCE"]
 
@@ -54,6 +56,18 @@ def test_killed_run_resumes_to_same_table(tmp_path):
     assert results["method"].tolist() == ["WCE", "PROPLACE", "RNCE"]
     assert results.loc[1, ["found", "valid", "vdelta"]].tolist() == [1.0, 1.0, 1.0]
     assert results["accuracy"].iloc[0] == pytest.approx(0.85, abs=0.02)
+
+
+@pytest.mark.slow
+def test_stored_results_are_computed_again(tmp_path):
+    """Cells of ``docs/results``, from the networks of the archive."""
+    options = ["--data", "compas", "--seed", "3", *METHODS, "--method", "RobX"]
+    good("experiment", *options, "--out", tmp_path, PROPLACE_DATA=str(folder()))
+    keys = ["data", "network", "seed", "method"]
+    now = pd.read_csv(tmp_path / "seeds.csv").set_index(keys)
+    stored = pd.read_csv(ROOT / "docs/results/seeds.csv").set_index(keys)
+    columns = [column for column in stored if column != "error"]
+    pd.testing.assert_frame_equal(now[columns], stored.loc[now.index, columns], atol=1e-7)
 
 
 def test_default_is_every_data_set_and_method(tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ People = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Largest number of people per seed. Default: all 50.",
+        help="People per seed, for every method. Default: 50, and 10 for slow methods and other sizes.",
         rich_help_panel="What to run",
     ),
 ]

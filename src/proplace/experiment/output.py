@@ -341,7 +341,7 @@ def check() -> None:
 def png(figure: Any) -> bytes:
     """Return a figure as a PNG file and close it."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=140)
+    figure.savefig(buffer, format="png", dpi=100)
     require("matplotlib.pyplot", "plot", _PICTURES).close(figure)
     return buffer.getvalue()
 

@@ -8,11 +8,13 @@ under another method.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
     from proplace.core.network import Array
@@ -79,16 +81,22 @@ def interval(values: Array) -> Interval:
     values = values[:, np.isfinite(values).any(axis=0)]
     if not values.size:
         return Interval(np.nan, np.nan, np.nan)
-    rng = np.random.default_rng(0)
-    seeds, people = values.shape
-    drawn = rng.integers(seeds, size=(DRAWS, seeds))
-    means = np.empty(DRAWS)
-    for i, chosen in enumerate(drawn):
-        columns = rng.integers(people, size=(seeds, people))
-        means[i] = _mean(values[chosen[:, None], columns])
+    drawn = values.ravel()[_draws(*values.shape)]
+    known = np.isfinite(drawn)
+    with np.errstate(invalid="ignore"):  # a draw may have no value
+        means = np.where(known, drawn, 0.0).sum(axis=1) / known.sum(axis=1)
     tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.nanpercentile(means, [tail, 100.0 - tail])
     return Interval(*(round(float(x), _DIGITS) for x in (_mean(values), low, high)))
+
+
+@lru_cache(maxsize=4)
+def _draws(seeds: int, people: int) -> npt.NDArray[np.int64]:
+    """Draw seeds, and people within each: positions in the table, one row per draw."""
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(seeds, size=(DRAWS, seeds, 1))
+    columns = rng.integers(people, size=(DRAWS, seeds, people))
+    return (chosen * people + columns).reshape(DRAWS, -1)
 
 
 def difference(first: Array, second: Array) -> Difference:
