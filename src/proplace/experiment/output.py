@@ -211,7 +211,8 @@ def overview(table: pd.DataFrame) -> str:
     """Return a table of methods and data sets per size, a cell with vr %, vdelta %, l1 and lof."""
     lines = []
     sizes = [_size(data, network) for data, network in table[["data", "network"]].to_numpy()]
-    for size, here in sorted(table.assign(size=sizes).groupby("size"), key=lambda part: part[0]):
+    for size in sorted(set(sizes)):
+        here = table[[one == size for one in sizes]]
         lines += [f"Networks {size}: vr %, vdelta %, l1, lof", ""]
         columns = [(data, network) for data, network, _ in groups(here)]
         body = []
