@@ -1,4 +1,4 @@
-"""Counterfactual explanations with a proof that they survive small changes of the model."""
+"""Counterfactual explanations with a proof that they survive small changes to the model."""
 
 from proplace.core import errors as errors
 from proplace.core.lazy_names import lazy_names

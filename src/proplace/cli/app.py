@@ -37,7 +37,7 @@ STATUSES = {
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Recourse that survives retraining, with proofs.",
+    help="Counterfactuals with a proof that they survive small changes to the model.",
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -73,7 +73,7 @@ def options(
         typer.Option("--debug", help="Print where an error comes from (anywhere in the line)."),
     ] = False,
 ) -> None:
-    """Recourse that survives retraining, with proofs.
+    """Counterfactuals with a proof that they survive small changes to the model.
 
     Exit status: 0 done, 1 an error (one sentence on standard error), 2 wrong usage, 130 interrupted.
     """
