@@ -457,9 +457,9 @@ def test_invalid_certificates_are_rejected():
     assert "margin" in verdict(delta=[[0.5, 0.5]] * 3).reason
     assert "outside [0, 1]" in verdict(lower=[[1.5] * 6]).reason
     assert "outside [0, 1]" in verdict(trees=[[{"lower": [[1, 0, -0.1]]}]]).reason
-    assert "ends before" in verdict(trees=[[[1, 0], {}]]).reason
-    assert "ends before" in verdict(trees=[[]]).reason
-    assert "goes on" in verdict(trees=[[{}, {}]]).reason
+    assert "is incomplete" in verdict(trees=[[[1, 0], {}]]).reason
+    assert "is incomplete" in verdict(trees=[[]]).reason
+    assert "after its last leaf" in verdict(trees=[[{}, {}]]).reason
     assert "twice" in verdict(trees=[[[1, 0], [1, 0], {}, {}, {}]]).reason
     assert "layer 0" in verdict(trees=[[[0, 0], {}, {}]]).reason
     assert "neuron" in verdict(trees=[[[1, 6], {}, {}]]).reason

@@ -239,7 +239,7 @@ def test_demands_for_box():
         assert made.check(net, box=ends).accepted == by_box
         assert one.check(net, box=ends).accepted == by_point
     reason = made.check(net, box=(low - eps, high)).reason
-    assert "demanded. The certificate proves only: robust: every network" in reason
+    assert "is required. The certificate proves only: robust: every network" in reason
     assert "at every point of the box [" in reason
 
 

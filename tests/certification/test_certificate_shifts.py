@@ -269,7 +269,7 @@ def test_demanded_box_is_one_that_was_proved():
     ball = pp.certify(net, X, 0.01, target, margin=-99.0, certificates=True).certificates[0]
     verdict = checker.check(ball.text, documents.parameters(net), checker.Demand(shifts=box.digest))
     assert not verdict.accepted
-    assert "it proves only: robust: every network within delta" in verdict.reason
+    assert "proves only: robust: every network within delta" in verdict.reason
 
 
 def test_given_box_must_lie_within_delta():

@@ -171,7 +171,11 @@ REFUSED = [
     (scaled_otherwise, SchemaError, "'income': the model scales its own inputs, and the schema"),
     (words_as_numbers, SchemaError, "'history': the model takes labels .*describes a number"),
     (numbers_as_words, SchemaError, "'income': the model takes a number, .*describes labels"),
-    (fewer_categories, SchemaError, "'history': the model knows 'late once', .*must be the same"),
+    (
+        fewer_categories,
+        SchemaError,
+        "'history': the labels of the model are 'late once', .*must be the same",
+    ),
     (categories_in_an_order, SchemaError, "'history'.*categories without an order"),
     (schema_of_other_columns, SchemaError, "'income', which the schema does not.*'incme'"),
 ]

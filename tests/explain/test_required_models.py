@@ -534,7 +534,7 @@ def test_required_model_without_columns_is_rejected():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         pipe = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=50)).fit(X, y)
-    with raises(InputError, name="network 2", match="reads"):
+    with raises(InputError, name="network 2", match="no preprocessing"):
         pp.Proplace(pipe, 0.01, required_models=[module]).fit(X)
     explainer = pp.Proplace(pipe, 0.01, required_models=[pp.Model.of(module).network]).fit(X)
     rows = StandardScaler().fit(X).transform(X)
@@ -583,4 +583,4 @@ def test_reason_names_shift_set_instead_of_delta():
     lost = [e.reason for e in far if e.status == "no_robust_neighbour"]
     assert lost
     assert all("for this shift set" in reason for reason in lost)
-    assert all("shifts.scaled(0.5)" in reason for reason in lost)
+    assert all("such as shifts.scaled(" in reason for reason in lost)

@@ -346,7 +346,7 @@ def test_columns_that_are_only_claimed(tmp_path):
 def test_complex_numbers_are_refused():
     with pytest.raises(ValueError, match=r"W of layer 1 must be an array of real numbers"):
         Network([(np.array([[1.0 + 2.0j]]), None)])
-    with pytest.raises(ValueError, match="b of layer 1 must be an array of numbers"):
+    with pytest.raises(ValueError, match="b of layer 1 must be an array of real numbers"):
         Network([([[1.0]], [1j])])
     with pytest.raises(ValueError, match="input scale must be an array of real numbers"):
         Network([([[1.0]], None)], scale=np.complex128(1j))

@@ -233,7 +233,8 @@ class RobustRows:
                 one = f"lower delta, for example to {size}"
                 if main.has_parameter_intervals:
                     one = f"take a smaller shift set, such as shifts.scaled({t:g})"
-                return f"{one} ({count} of the {len(nearest)} surest rows are robust then),"
+                rows = f"{len(nearest)} rows with the largest margins"
+                return f"{one} ({count} of the {rows} are robust then),"
         return ""
 
     def _for_each(self, rows: Array, deadline: float = math.inf) -> str:

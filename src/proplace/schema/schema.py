@@ -68,7 +68,7 @@ class Schema(values.Checked):
     >>> schema.encode(frame.assign(job="cooc"))
     Traceback (most recent call last):
     proplace.core.errors.SchemaError: row 0, column 'job': 'cooc' is not a category (did you mean
-    'cook'?); allowed: 'clerk', 'cook' (1 more row has problems; see Schema.problems)
+    'cook'?); allowed: 'clerk', 'cook' (1 more row has problems. See Schema.problems)
     """
 
     _CONVERT: ClassVar[Mapping[str, values.Convert]] = {
