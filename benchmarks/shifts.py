@@ -38,7 +38,7 @@ import pandas as pd
 
 import proplace as pp
 from common import machine
-from proplace.calibrate.conformal import probability, rank
+from proplace.calibrate.conformal import probability, quantile_index
 from proplace.core.files import atomic_write
 from proplace.experiment.metrics import l1, lof, outlier_model, vr
 from retrainings import Case, Counts, cases
@@ -106,7 +106,7 @@ def sized(
 ) -> pp.Shifts:
     """Radii in given proportions, as large as covers the next retraining."""
     scores = sorted(float((changes(net, other) / radii).max()) for other in history)
-    size = scores[rank(len(scores), probability("coverage", coverage)) - 1]
+    size = scores[quantile_index(len(scores), probability("coverage", coverage)) - 1]
     return pp.Shifts.of(net, (size * (1.0 + 1e-12) * radii).tolist())
 
 

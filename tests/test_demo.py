@@ -223,7 +223,7 @@ def test_readme_figures_are_those_of_demo(tmp_path):
     readme = " ".join((Path(__file__).parents[1] / "README.md").read_text("utf-8").split())
     assert f"robust ones for {answered} applicants, {typical} of them typical" in readme
     plain, ours = rows["plain nearest"], rows["PROPLACE"]
-    assert f"networks approve {plain[3]} of the plain nearest counterfactuals," in readme
+    assert f"on average approve {plain[3]} of the plain nearest counterfactuals," in readme
     assert f"and {plain[2]} are robust within delta" in readme
     assert f"The retrained networks approve {ours[3]} of them" in readme
 

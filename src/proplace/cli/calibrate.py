@@ -123,6 +123,8 @@ def _calibrated(
     people = project.table(project.people or Path())
     whole = project.named(model, rows)
     others = [project.named(one, rows, scaled=False) for one in later]
+    # all features are required, so other columns of the people need no name
+    others_of_people = [c for c in people.columns if c not in whole.schema.by_name]
     more: dict[str, Any] = {} if risk is None else {"risk": risk}
     if risk is not None and isinstance(project.delta, Path):
         shifts = project.shifts()
@@ -136,7 +138,7 @@ def _calibrated(
             whole,
             inputs.training_rows(rows, whole.schema, project.others),
             retrained=others,
-            people=inputs.training_rows(people, whole.schema, project.others),
+            people=inputs.training_rows(people, whole.schema, others_of_people),
             k=project.explainer.get("k", 20),
             deltas=project.calibration.get("deltas"),
             target=project.label(whole),
