@@ -293,7 +293,9 @@ def _of_file(
     if verdict.sentence and model is not None:
         wrong = misstated(json.loads(content.decode("utf-8-sig"))["statement"], model)
         if wrong:
-            verdict = checker.Verdict(False, f"{wrong}; proved is only: {verdict.reason}")
+            verdict = checker.Verdict(
+                False, f"{wrong}. The certificate proves only: {verdict.reason}"
+            )
     proved = None if verdict.statement is None else verdict.statement._asdict()
     return {
         "file": str(file),

@@ -26,6 +26,7 @@ from proplace.loaders.align import shifts_for
 from proplace.loaders.model import Model
 from proplace.region.neighbours import RobustRows, unrestricted
 from proplace.schema.infer import decision_notes
+from proplace.schema.values import to_python
 from proplace.search.sparse import Values
 from proplace.solvers import Solver, check
 
@@ -56,7 +57,7 @@ def _without_delta(source: object, cutoff: Cutoff | None) -> OptionError:
     """Return the error about a missing delta, with the code that measures one."""
     more = "" if cutoff is None else f", cutoff={cutoff!r}"
     classes = source.classes if isinstance(source, Model) else getattr(source, "classes_", ())
-    labels = [label.item() if isinstance(label, np.generic) else label for label in classes]
+    labels = [to_python(label) for label in classes]
     target, note = "", ""
     if labels and 1 not in labels:
         label = next(iter(cutoff)) if isinstance(cutoff, dict) else labels[0]

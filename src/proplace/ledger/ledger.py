@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from proplace.core.errors import LedgerError
+from proplace.core.network import Network
 from proplace.core.options import integer, one_of
 from proplace.core.progress import progress_bar
 from proplace.core.text import listing
@@ -451,10 +452,11 @@ class Ledger:
         note
             Reason. It stays in the ledger forever, so give no personal data.
         """
-        Model.of(model)  # rejects what cannot be read, before others wait
+        # read before the transaction, so that others need not wait
+        source = model if isinstance(model, Network) else Model.of(model)
         with self._database.write(self._actor) as writer:
             base = latest_model(writer.connection)
-            named = check_named(Model.of(model)) if base is None else reading(model, base)
+            named = check_named(Model.of(source)) if base is None else reading(source, base)
             if not _same_table(base, named.schema):
                 raise LedgerError(
                     "the columns of the model do not have the names of the promises. Describe them with "

@@ -27,6 +27,7 @@ from proplace.explain.words import Wording
 from proplace.ledger import tables
 from proplace.ledger.tables import PARAMETERS, sa
 from proplace.ledger.terms import Archive
+from proplace.schema.values import to_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -504,7 +505,7 @@ def person_id(value: object) -> str | None:
     A whole number has no decimal point, since tables turn 7 into 7.0 if another id is missing. Letters
     are composed (NFC), so an accent that is written in two ways gives one person.
     """
-    value = value.item() if isinstance(value, np.generic) else value
+    value = to_python(value)
     if isinstance(value, float):
         if math.isnan(value):
             return None

@@ -659,7 +659,7 @@ def _check_module(torch: Any, module: Any) -> None:
     nn = torch.nn
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelNotSupportedError(
-            "the module is TorchScript, whose layers cannot be told apart. Give the nn.Module it "
+            "the module is TorchScript, which does not keep its layers. Give the nn.Module it "
             "was made from, or export it to ONNX"
         )
     for path, leaf in module.named_modules():

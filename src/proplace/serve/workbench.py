@@ -31,6 +31,7 @@ from proplace.explain.results import Explanations
 from proplace.ledger.ledger import Ledger
 from proplace.schema import Schema
 from proplace.schema.features import Binary, Continuous, Ordinal
+from proplace.schema.values import to_python
 from proplace.serve import uploads
 from proplace.serve.forms import FieldErrors, hint_of, read_value
 
@@ -496,7 +497,7 @@ def _is_day_to_come(text: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
+    value = to_python(value)
     if isinstance(value, float) and np.isnan(value):
         return None
     return int(value) if isinstance(value, float) and value.is_integer() else value
