@@ -505,7 +505,7 @@ class Explainer(BaseEstimator, ABC):  # type: ignore[misc]
                     f"and so does {networks_of(members[0])}{' and every required model' * several}"
                 )
             elif found.undecided[0]:
-                how = f"and it is not decided{late} if {networks_of(failed)} does"
+                how = f"and it is not decided{late} whether {networks_of(failed)} does"
             else:
                 how = f"but not {networks_of(failed)}"
             reason = f"{reason}, {how}"
